@@ -1,0 +1,36 @@
+# Every target sets up its own .venv first; all are safe to run twice and from a path with spaces.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.PHONY: install demo test test-all lint bench clean
+
+install: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml CMakeLists.txt $(wildcard mona_kernels/csrc/*)
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing mona into .venv (the first time takes about a minute)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@touch $@
+
+demo: $(INSTALLED)
+	$(BIN)/mona demo
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# The tests of every day: 2 workers, a fixed sample of the full-size sets.
+test: lint
+	$(BIN)/python -m pytest -n 2 -m "not full and not gpu"
+
+test-all: lint
+	$(BIN)/python -m pytest -n 2 -m "not gpu"
+
+# Alone on the machine, please: it measures.
+bench: $(INSTALLED)
+	$(BIN)/python tools/bench.py
+
+clean:
+	rm -rf .venv build demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,46 @@
+"""Two files of one volume may store it in different axis orders; here one is brought to the other's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from mona_infer.errors import InputError
+from mona_infer.volume import Volume
+
+TOLERANCE = 0.01  # of a voxel, at the volume's corners: headers are rounded, grids are not shifted
+
+
+def on_grid_of(volume: Volume, other: Volume) -> Volume:
+    """`volume` with its axes permuted and flipped so that its voxels lie on those of `other`, or an error."""
+    to_other = np.linalg.solve(other.affine, volume.affine)  # voxel indices of one to those of the other
+    turn = np.rint(to_other[:3, :3])
+    is_turn = (np.abs(turn).sum(axis=0) == 1).all() and (np.abs(turn).sum(axis=1) == 1).all()
+    if is_turn:
+        axes = np.abs(turn).argmax(axis=1)  # axis n of `other` is stored axis axes[n]
+        voxels = volume.voxels.transpose(axes)
+        steps = tuple(slice(None, None, -1 if turn[n, a] < 0 else None) for n, a in enumerate(axes))
+        if voxels.shape == other.shape and _corners_agree(volume, other, to_other, turn):
+            return replace(volume, voxels=voxels[steps], affine=other.affine, header=other.header)
+    raise InputError(
+        f"{volume.source} and {other.source} are not on one grid: "
+        f"{_describe(volume)} against {_describe(other)}; resample one onto the other first"
+    )
+
+
+def _corners_agree(volume: Volume, other: Volume, to_other: np.ndarray, turn: np.ndarray) -> bool:
+    """Whether each corner voxel lands on the corner that the turn says, within the tolerance."""
+    last = np.array(volume.shape) - 1
+    corners = np.array(np.meshgrid(*[(0, n) for n in last], indexing="ij")).reshape(3, -1)
+    shift = np.where(turn.sum(axis=1) < 0, np.array(other.shape) - 1, 0)
+    expected = turn @ corners + shift[:, None]
+    found = to_other[:3, :3] @ corners + to_other[:3, 3:]
+    return bool(np.abs(found - expected).max() <= TOLERANCE)
+
+
+def _describe(volume: Volume) -> str:
+    shape = "x".join(map(str, volume.shape))
+    spacing = "x".join(f"{s:.3g}" for s in volume.spacing)
+    origin = ", ".join(f"{v:.2f}" for v in volume.affine[:3, 3])
+    return f"{shape} voxels of {spacing} mm from ({origin})"

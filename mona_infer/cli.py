@@ -1,0 +1,102 @@
+"""The `mona` command: a table of commands, each imported only when it is called, and the exit codes.
+
+0 done, 1 a check failed, 2 bad usage or input, 3 a missing optional part, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from itertools import pairwise
+from typing import Any, NoReturn
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from mona_infer import __version__
+from mona_infer.errors import MonaError
+
+# name -> ("module:function", the line `mona --help` shows).  The one place where mona_infer may name mona_train.
+COMMANDS = {
+    "evaluate": ("mona_infer.evaluate:evaluate", "Measure masks against references: DSC, ASD, ASSD, HD95."),
+    "demo": ("mona_train.demo:demo", "Make a small phantom data set, measure masks of it, draw a picture."),
+    "doctor": ("mona_infer.doctor:doctor", "Show which parts work here, and how to install those that do not."),
+}
+
+
+class LazyCommand(TyperCommand):
+    """A name and a help line until it is called; then it makes way for the real command."""
+
+    def __init__(self, name: str, target: str, summary: str) -> None:
+        super().__init__(name, help=summary)
+        self._target = target
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        module, _, function = self._target.partition(":")
+        app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        app.command(name=self.name, cls=OutputCommand)(getattr(importlib.import_module(module), function))
+        return typer.main.get_command(app).make_context(info_name, args, parent=parent, **extra)
+
+
+class OutputCommand(TyperCommand):
+    """Lets `--json` and `--csv` stand alone (standard output) or name a file of that suffix."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        filled: list[str] = []
+        for option, following in pairwise([*args, ""]):
+            filled.append(option)
+            if option in ("--json", "--csv") and not following.endswith(option[2:]):
+                filled.append("-")
+        return super().parse_args(ctx, filled)
+
+
+class LazyGroup(TyperGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return LazyCommand(cmd_name, *COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
+
+
+app = typer.Typer(cls=LazyGroup, add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"mona {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def mona(
+    version: bool = typer.Option(
+        False, "--version", callback=_show_version, is_eager=True, help="Print the version and stop."
+    ),
+) -> None:
+    """Segment medical volumes from hundreds of scans and a handful of labels."""
+
+
+def main() -> NoReturn:
+    """Run a command; whatever the user can mend ends as one sentence on standard error."""
+    try:
+        code = app(standalone_mode=False) or 0
+    except MonaError as error:
+        code = _complain(str(error), error.exit_code)
+    except MemoryError:
+        code = _complain("there is not enough memory for this; try a smaller volume or close other programs", 2)
+    except KeyboardInterrupt:
+        code = _complain("interrupted", 130)
+    except BrokenPipeError:  # `mona ... | head` is no failure; keep Python from complaining again at exit
+        sys.stderr.close()
+        code = 0
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # typer's own usage errors; anything else is a bug in mona
+            raise
+        hint = getattr(getattr(error, "ctx", None), "command_path", "mona")
+        code = _complain(f"{error.format_message().rstrip('.')} (see `{hint} --help`)", 2)
+    sys.exit(code)
+
+
+def _complain(sentence: str, code: int) -> int:
+    sys.stderr.write("mona: " + " ".join(sentence.split()) + "\n")
+    return code

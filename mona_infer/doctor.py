@@ -1,0 +1,137 @@
+"""`mona doctor`: which engines, devices and kernels work here, and the command that mends what does not."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import typer
+
+from mona_infer import __version__
+from mona_infer.errors import CheckFailed
+from mona_infer.parts import install_command, requirements, version
+
+
+@dataclass(frozen=True)
+class Finding:
+    part: str
+    state: str  # "ok", "missing" or "broken"
+    detail: str
+    remedy: str = ""
+
+
+def doctor(
+    json_path: str | None = typer.Option(None, "--json", metavar="[FILE]", help="Write one JSON object."),
+) -> None:
+    """Show which engines, devices and kernels work here, and how to install those that do not."""
+    findings = examine()
+    text = json.dumps({"mona": __version__, "findings": [asdict(f) for f in findings]}, indent=2)
+    if json_path == "-":
+        typer.echo(text)
+    else:
+        _print(findings)
+        if json_path:
+            from pathlib import Path
+
+            from mona_infer.atomic import write_text
+
+            write_text(Path(json_path), text + "\n")
+            typer.echo(f"wrote {json_path}")
+    broken = [f for f in findings if f.state == "broken"]
+    if broken:
+        raise CheckFailed("; ".join(f"{f.part}: {f.detail}; run {f.remedy}" for f in broken))
+
+
+def examine() -> list[Finding]:
+    return [_python(), _kernels(), *_onnx_runtime(), _tensorrt(), *_training(), _codecs()]
+
+
+def _python() -> Finding:
+    detail = f"{platform.python_version()} on {platform.system()} {platform.machine()}, mona {__version__}"
+    return Finding("python", "ok", detail)
+
+
+def _kernels() -> Finding:
+    try:
+        from mona_kernels.native import cores
+    except ImportError as error:
+        return Finding("C++ kernels", "broken", f"the compiled module does not load ({error})", "make install")
+    return Finding("C++ kernels", "ok", f"{cores()} core(s)")
+
+
+def _onnx_runtime() -> list[Finding]:
+    cpu, gpu = version("onnxruntime"), version("onnxruntime-gpu")
+    if cpu and gpu:
+        remedy = f"python -m pip uninstall -y onnxruntime onnxruntime-gpu, then {_install('gpu', 'onnxruntime-gpu')}"
+        detail = "onnxruntime and onnxruntime-gpu are both installed and overwrite each other's files"
+        return [Finding("ONNX Runtime", "broken", detail, remedy)]
+    if not cpu and not gpu:
+        remedy = f"{_install('cpu', 'onnxruntime')}  (with an NVIDIA GPU instead: {_install('gpu', 'onnxruntime-gpu')})"
+        return [Finding("ONNX Runtime", "missing", "needed to run exported models", remedy)]
+    try:
+        import onnxruntime
+
+        providers = ", ".join(p.removesuffix("ExecutionProvider") for p in onnxruntime.get_available_providers())
+    except Exception as error:  # a broken native library can raise anything at import
+        return [Finding("ONNX Runtime", "broken", f"does not import ({error})", _install("cpu", "onnxruntime"))]
+    return [Finding("ONNX Runtime", "ok", f"{cpu or gpu}, runs on {providers}")]
+
+
+def _tensorrt() -> Finding:
+    found = version("tensorrt")
+    if found:
+        return Finding("TensorRT", "ok", found)
+    return Finding("TensorRT", "missing", "only for NVIDIA GPUs", _install("gpu", "tensorrt"))
+
+
+def _training() -> list[Finding]:
+    found = version("torch")
+    if not found:
+        missing = install_command(*requirements("train").values())
+        return [Finding("PyTorch", "missing", "needed to train and export", missing)]
+    findings = [Finding("PyTorch", "ok", f"{found}, {_devices()}")]
+    triton = version("triton")
+    if triton:
+        findings.append(Finding("Triton", "ok", triton))
+    elif sys.platform == "linux":
+        findings.append(Finding("Triton", "missing", "GPU kernels", _install("train", "triton")))
+    absent = [r for name, r in requirements("train").items() if name not in ("torch", "triton") and not version(name)]
+    if absent:
+        findings.append(Finding("training", "missing", "more packages are needed", install_command(*absent)))
+    return findings
+
+
+def _devices() -> str:
+    try:
+        import torch
+
+        names = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
+    except Exception as error:  # as above
+        return f"does not import ({error})"
+    return ", ".join(names) or "no CUDA device"
+
+
+def _codecs() -> Finding:
+    absent = [r for name, r in requirements("dicom").items() if not version(name)]
+    if absent:
+        return Finding("DICOM codecs", "missing", "only for compressed DICOM", install_command(*absent))
+    return Finding("DICOM codecs", "ok", "compressed DICOM can be read")
+
+
+def _install(extra: str, package: str) -> str:
+    return install_command(requirements(extra)[package])
+
+
+def _print(findings: list[Finding]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(highlight=False, soft_wrap=True)
+    colours: dict[str, Any] = {"ok": "green", "missing": "yellow", "broken": "red"}
+    for f in findings:
+        console.print(f"[{colours[f.state]}]{f.state:8}[/] {f.part:13} {escape(f.detail)}")
+        if f.remedy:
+            console.print(f"{'':22} {escape(f.remedy)}")

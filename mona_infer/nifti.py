@@ -1,0 +1,239 @@
+"""NIfTI-1 and -2 in and out: the header by nibabel, the voxels straight into one array of their stored dtype.
+
+Nothing is allocated before the header's promises have been held against the file and the memory budget.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import logging
+import math
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, cast
+
+import nibabel as nib
+import numpy as np
+from isal import igzip
+from isal.isal_zlib import IsalError
+from nibabel.spatialimages import HeaderDataError
+from numpy.typing import NDArray
+
+from mona_infer.atomic import atomic_path
+from mona_infer.errors import InputError
+from mona_infer.volume import Volume
+
+HEADER_BYTES = {348: nib.Nifti1Header, 540: nib.Nifti2Header}  # sizeof_hdr -> NIfTI-1, NIfTI-2
+DEFLATE_LIMIT = 1032  # deflate cannot shrink data more than this: a header that promises more is lying
+BOMB_BYTES, BOMB_RATIO = 512 << 20, 200  # real scans shrink 2- to 10-fold, even sparse masks rarely 200-fold
+CHUNK = 4 << 20
+KINDS = "iufb"  # signed, unsigned, float, bool; complex and RGB are not intensities
+
+
+def read_nifti(path: Path, *, frame: int | None = None, budget: int) -> Volume:
+    """Read a 3-D volume, or frame `frame` of a 4-D one, keeping the stored dtype.
+
+    Uncompressed files are memory-mapped.  At most `budget` bytes are allocated.
+    """
+    packed = path.name.lower().endswith(".gz")
+    try:
+        with _open(path, packed) as stream:
+            header, block = _read_header(path, stream)
+            shape, frames = _shape(path, header)
+            index = _frame_index(path, frames, frame)
+            dtype, offset = _layout(path, header)
+            count = math.prod(shape)
+            start = offset + index * count * dtype.itemsize
+            _check_size(path, packed, needed=start + count * dtype.itemsize, held=count * dtype.itemsize, budget=budget)
+            if packed:
+                voxels = np.empty(count, dtype)
+                _skip(stream, start - len(block))
+                _fill(stream, voxels)
+                stream.read(CHUNK)  # reaching the end is what verifies the checksum
+            else:
+                voxels = np.memmap(path, dtype, "r", offset=start, shape=(count,))
+    except (EOFError, zlib.error, IsalError, gzip.BadGzipFile) as error:  # type: ignore[misc]  # isal has no types
+        raise InputError(f"{path} is damaged or cut short ({error}); get a fresh copy") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+    slope, intercept = _scaling(path, header)
+    return Volume(
+        voxels=voxels.reshape(shape, order="F"),
+        affine=_affine(path, header),
+        slope=slope,
+        intercept=intercept,
+        source=str(path),
+        header=header,
+    )
+
+
+def write_mask(path: Path, mask: Volume) -> None:
+    """Write a label map (uint8 or uint16) on its own grid: the scan's affine, codes and units."""
+    if mask.voxels.dtype not in (np.uint8, np.uint16):
+        raise TypeError(f"a mask is uint8 or uint16, found {mask.voxels.dtype}")
+    write_nifti(path, mask, intent="label")
+
+
+def write_nifti(path: Path, volume: Volume, *, intent: str = "none") -> None:
+    """Write a volume with its stored dtype and scaling, all or nothing; the same volume gives the same bytes."""
+    if not path.name.endswith((".nii", ".nii.gz")):
+        raise InputError(f"{path}: a volume is written as .nii or .nii.gz")
+    header = _header_for(volume, intent)
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        # No file name and no time inside the gzip header: they would differ from run to run.
+        packed = igzip.IGzipFile("", "wb", 2, file, 0) if path.name.endswith(".gz") else None
+        stream = cast(IO[bytes], packed or file)
+        stream.write(header.binaryblock + b"\0\0\0\0")  # four zeros: no header extensions follow
+        for k in range(volume.shape[2]):
+            stream.write(volume.voxels[:, :, k].astype(header.get_data_dtype(), copy=False).tobytes(order="F"))
+        if packed:
+            packed.close()
+
+
+def _header_for(volume: Volume, intent: str) -> Any:
+    if volume.header is None:
+        header = nib.Nifti1Header() if max(volume.shape) < 32768 else nib.Nifti2Header()
+        header.set_data_shape(volume.shape)
+        header.set_xyzt_units("mm")
+        header.set_sform(volume.affine, code=1)
+        # The quaternion cannot hold shear (gantry tilt); readers then have to use the sform.
+        header.set_qform(volume.affine, code=1, strip_shears=True)
+        if not np.allclose(header.get_qform(), volume.affine, atol=1e-3):
+            header["qform_code"] = 0
+    else:
+        header = volume.header.as_byteswapped("<")
+        header.set_data_shape(volume.shape)
+    header.set_data_dtype(volume.voxels.dtype)
+    header["vox_offset"] = header.single_vox_offset
+    header["scl_slope"], header["scl_inter"] = volume.slope, volume.intercept
+    header["cal_min"] = header["cal_max"] = 0
+    header["magic"] = header.single_magic
+    header.set_intent(intent, name="")
+    header["descrip"] = b"written by mona"
+    return header
+
+
+def _open(path: Path, packed: bool) -> IO[bytes]:
+    with path.open("rb") as file:
+        is_gzip = file.read(2) == b"\x1f\x8b"
+    if packed and not is_gzip:
+        raise InputError(f"{path} is named .gz but is not gzip-compressed; rename it to .nii if it is plain NIfTI")
+    if is_gzip and not packed:
+        raise InputError(f"{path} is gzip-compressed; rename it to {path.name}.gz")
+    return cast(IO[bytes], igzip.open(path, "rb")) if packed else path.open("rb")
+
+
+def _read_header(path: Path, stream: IO[bytes]) -> tuple[Any, bytes]:
+    block = stream.read(348)
+    if len(block) < 348:
+        raise InputError(f"{path} is too short to be NIfTI ({len(block)} bytes after decompression)")
+    sizes = {int.from_bytes(block[:4], "little"), int.from_bytes(block[:4], "big")}
+    size = next((s for s in HEADER_BYTES if s in sizes), None)
+    if size is None:
+        raise InputError(f"{path} is not NIfTI: its first bytes are not a NIfTI header")
+    block += stream.read(size - 348)
+    with _quiet_nibabel():
+        try:
+            header = HEADER_BYTES[size](block, check=False)
+        except Exception as error:  # nibabel has no common base for what a mangled header can raise
+            raise InputError(f"{path} has a damaged NIfTI header ({error})") from error
+    if bytes(header["magic"]).rstrip(b"\0")[:3] not in (b"n+1", b"n+2"):
+        raise InputError(f"{path} is not a single-file NIfTI (magic {bytes(header['magic'])!r}); convert it to .nii.gz")
+    return header, block
+
+
+def _shape(path: Path, header: Any) -> tuple[tuple[int, int, int], int]:
+    """The spatial shape and the number of frames."""
+    rank = int(header["dim"][0])
+    dims = [int(n) for n in header["dim"][1 : rank + 1]] if 0 < rank <= 7 else []
+    while len(dims) > 3 and dims[-1] == 1:
+        dims.pop()
+    if len(dims) not in (3, 4) or min(dims) < 1:
+        raise InputError(f"{path}: expected a 3-D or 4-D volume, the header says {dims or rank}")
+    return (dims[0], dims[1], dims[2]), dims[3] if len(dims) == 4 else 1
+
+
+def _frame_index(path: Path, frames: int, frame: int | None) -> int:
+    if frame is None and frames > 1:
+        raise InputError(f"{path} has {frames} frames; choose one with --frame 0..{frames - 1}")
+    if frame is not None and not 0 <= frame < frames:
+        raise InputError(f"{path} has {frames} frame(s), numbered from 0; there is no frame {frame}")
+    return frame or 0
+
+
+def _layout(path: Path, header: Any) -> tuple[np.dtype[Any], int]:
+    try:
+        dtype = np.dtype(header.get_data_dtype())
+    except HeaderDataError as error:
+        raise InputError(f"{path} has an unknown voxel type (code {int(header['datatype'])})") from error
+    if dtype.kind not in KINDS or dtype.itemsize > 8:
+        raise InputError(f"{path}: voxels of type {dtype} are not supported; convert to integers or float32")
+    if int(header["bitpix"]) not in (0, dtype.itemsize * 8):
+        raise InputError(f"{path}: the header contradicts itself (type {dtype}, {int(header['bitpix'])} bits a voxel)")
+    offset = float(header["vox_offset"])
+    if not math.isfinite(offset) or offset != int(offset) or not (offset == 0 or 352 <= offset < 1 << 32):
+        raise InputError(f"{path}: the voxels cannot start at byte {offset}; the header is damaged")
+    return dtype, int(offset) or int(header.single_vox_offset)
+
+
+def _check_size(path: Path, packed: bool, *, needed: int, held: int, budget: int) -> None:
+    size = path.stat().st_size
+    if needed > size * DEFLATE_LIMIT + 1024 if packed else needed > size:
+        raise InputError(f"{path} is cut short or its header lies: it promises {needed:,} bytes, the file has {size:,}")
+    if packed and held > BOMB_BYTES and held > size * BOMB_RATIO:
+        raise InputError(
+            f"{path} would grow from {size / 1e6:.1f} MB to {held / 1e9:.1f} GB, as a decompression bomb does; "
+            "if it is genuine, unpack it with gunzip and use the .nii file"
+        )
+    if packed and held > budget:
+        raise InputError(
+            f"{path} needs {held / 1e9:.1f} GB of memory, {budget / 1e9:.1f} GB can be used; gunzip it first"
+        )
+
+
+def _skip(stream: IO[bytes], count: int) -> None:
+    while count > 0:
+        got = len(stream.read(min(count, CHUNK)))
+        if not got:
+            raise EOFError("the voxels are missing")
+        count -= got
+
+
+def _fill(stream: IO[bytes], voxels: NDArray[Any]) -> None:
+    target = memoryview(voxels.view(np.uint8))  # type: ignore[arg-type]
+    at = 0
+    while at < len(target):
+        got = stream.readinto(target[at : at + CHUNK])  # type: ignore[attr-defined]
+        if not got:
+            raise EOFError(f"{len(target) - at:,} bytes of voxels are missing")
+        at += got
+
+
+def _affine(path: Path, header: Any) -> NDArray[np.float64]:
+    with _quiet_nibabel(), np.errstate(all="ignore"):
+        try:
+            return np.asarray(header.get_best_affine(), np.float64)
+        except Exception as error:  # a mangled quaternion raises ValueError or LinAlgError deep inside nibabel
+            raise InputError(f"{path}: the orientation in the header is damaged ({error})") from error
+
+
+def _scaling(path: Path, header: Any) -> tuple[float, float]:
+    slope, intercept = float(header["scl_slope"]), float(header["scl_inter"])
+    if slope == 0 or math.isnan(slope):  # the standard's way to say "not scaled"
+        return 1.0, 0.0
+    if not math.isfinite(slope) or not math.isfinite(intercept):
+        raise InputError(f"{path}: the intensity scaling in the header is not finite")
+    return slope, intercept
+
+
+@contextlib.contextmanager
+def _quiet_nibabel() -> Iterator[None]:
+    """nibabel logs what it repairs to stderr; ours is one sentence, or nothing."""
+    log = logging.getLogger("nibabel.global")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before

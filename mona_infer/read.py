@@ -1,0 +1,68 @@
+"""One door for every kind of scan, and the step from stored voxels to label ids."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from mona_infer.errors import InputError
+from mona_infer.volume import Volume
+from mona_kernels.native import Labels
+
+
+def memory_budget() -> int:
+    """Bytes one volume may take: three quarters of the machine, so that a mask still fits beside it."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 3 // 4
+    except (AttributeError, ValueError, OSError):
+        return 8 << 30
+
+
+def read_volume(path: Path | str, *, frame: int | None = None, series: str | None = None) -> Volume:
+    """Read a NIfTI file, a DICOM folder, a zip of one, or a DICOM file.
+
+    `frame` chooses one of a 4-D or cine series, `series` one of several in a DICOM folder.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise InputError(f"{path} does not exist")
+    if path.name.lower().endswith((".nii", ".nii.gz")) and path.is_file():
+        from mona_infer.nifti import read_nifti
+
+        return read_nifti(path, frame=frame, budget=memory_budget())
+    if path.is_dir() or path.suffix.lower() in (".zip", ".dcm", ".ima") or _is_dicom(path):
+        from mona_infer.dicom import read_dicom
+
+        return read_dicom(path, frame=frame, series=series, budget=memory_budget())
+    raise InputError(f"{path} is neither NIfTI (.nii, .nii.gz) nor DICOM (a folder, a .zip or a .dcm file)")
+
+
+def _is_dicom(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(132)[128:] == b"DICM"  # PS3.10 7.1
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def label_ids(volume: Volume) -> Labels:
+    """The voxels as uint8 or uint16 label ids, in file order; anything but whole numbers is refused."""
+    voxels = volume.voxels
+    if voxels.dtype in (np.uint8, np.uint16) and volume.slope == 1 and volume.intercept == 0:
+        return np.asarray(voxels)
+    top = 0
+    out: Labels = np.zeros(volume.shape, np.uint8, order="F")
+    for k in range(volume.shape[2]):
+        plane = volume.intensities(voxels[:, :, k])
+        with np.errstate(invalid="ignore"):
+            ids = plane.astype(np.int32)
+        if not np.array_equal(ids, plane) or ids.min() < 0 or ids.max() > 65535:
+            odd = plane[(ids != plane) | (ids < 0) | (ids > 65535)][0]
+            raise InputError(f"{volume.source} is not a label map: it holds {odd:g}, labels are whole numbers from 0")
+        top = max(top, int(ids.max()))
+        if top > 255 and out.dtype == np.uint8:
+            out = out.astype(np.uint16, order="F")
+        out[:, :, k] = ids
+    return out

@@ -1,0 +1,95 @@
+"""From stored voxels to slices in one fixed world order, by geometry alone.
+
+A network must see the same picture whether a scanner stored the volume head first or feet first, rows first or
+columns first.  So every choice here depends on the *set* of voxel axes in space, never on their storage order
+or sign.  World axes are those of NIfTI: x to the patient's right->left is negative, that is RAS+.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mona_infer.errors import InputError
+
+WORLD_AXES = ("left-right", "posterior-anterior", "inferior-superior")
+STACK_RATIO = 1.5  # thick slices: spacing at least this many times that of both other axes
+TIE = 1e-3  # direction cosines closer than this are equal; rounding in a header must not decide
+
+
+@dataclass(frozen=True)
+class Slicing:
+    """Which stored axis counts slices, rows and columns, and which of them run backwards."""
+
+    axes: tuple[int, int, int]
+    flips: tuple[bool, bool, bool]
+
+    def view(self, voxels: NDArray[Any]) -> NDArray[Any]:
+        """Stored voxels seen as (slices, rows, columns): no copy, so writing to it writes the stored mask."""
+        steps = tuple(slice(None, None, -1 if flip else None) for flip in self.flips)
+        return voxels.transpose(self.axes)[steps]
+
+    def reorder(self, per_axis: tuple[float, float, float]) -> tuple[float, float, float]:
+        """Something given per stored axis (a spacing), as (slices, rows, columns)."""
+        s, r, c = self.axes
+        return per_axis[s], per_axis[r], per_axis[c]
+
+
+def slicing(affine: NDArray[np.float64], rule: str, fallback: str = "inferior-superior") -> Slicing:
+    """Find the slices of a volume.
+
+    `rule` is a world axis, or "stack": the axis whose spacing is at least 1.5 times both others', else
+    `fallback`.  Columns run along the in-plane axis nearest to left-right and rows along the other; both run
+    towards left, posterior or inferior (a radiologist's view), slices towards right, anterior or superior.
+    """
+    matrix = np.asarray(affine, np.float64)[:3, :3]
+    spacing = np.sqrt((matrix**2).sum(axis=0))
+    directions = (matrix / spacing).T  # one unit vector per stored axis
+    axis = _thick_axis(spacing) if rule == "stack" else None
+    if axis is None:
+        axis = _most(list(range(3)), directions, _world_axis(fallback if rule == "stack" else rule))
+    rest = [a for a in range(3) if a != axis]
+    columns = _most(rest, directions, 0)
+    rows = next(a for a in rest if a != columns)
+    towards = (1, -1, -1)
+    flips = [_sign(directions[a]) != sign for a, sign in zip((axis, rows, columns), towards, strict=True)]
+    return Slicing((axis, rows, columns), (flips[0], flips[1], flips[2]))
+
+
+def _world_axis(name: str) -> int:
+    if name not in WORLD_AXES:
+        raise InputError(f"expected a slice axis among stack, {', '.join(WORLD_AXES)}, found {name!r}")
+    return WORLD_AXES.index(name)
+
+
+def _thick_axis(spacing: NDArray[np.float64]) -> int | None:
+    axis = int(np.argmax(spacing))
+    others = np.delete(spacing, axis)
+    return axis if (spacing[axis] >= (STACK_RATIO - TIE) * others).all() else None
+
+
+def _most(axes: list[int], directions: NDArray[np.float64], world: int) -> int:
+    """The stored axis most along world axis `world`.
+
+    Ties (an axis at exactly 45 degrees) go on to the other world axes and then to the products of components,
+    which tell apart the two diagonals of a plane; all of these are blind to sign and storage order.
+    """
+    x, y, z = np.abs(directions).T
+    first = [world, *(w for w in range(3) if w != world)]
+    products = [directions[:, u] * directions[:, v] for u, v in ((0, 1), (0, 2), (1, 2))]
+    for criterion in (*((x, y, z)[w] for w in first), *products):
+        best = max(criterion[axes])
+        axes = [a for a in axes if criterion[a] >= best - TIE]
+        if len(axes) == 1:
+            break
+    return axes[0]
+
+
+def _sign(direction: NDArray[np.float64]) -> int:
+    """The sign of the largest component; of equal ones, the first in x, y, z."""
+    size = np.abs(direction)
+    largest = next(w for w in range(3) if size[w] >= size.max() - TIE)
+    return 1 if direction[largest] > 0 else -1

@@ -1,0 +1,73 @@
+"""`Volume`: voxels in file order together with the geometry and history that give them meaning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mona_infer.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Volume:
+    """A 3-D scan or mask on its own grid.
+
+    `voxels` keep the dtype they were stored with; an intensity is `slope * voxel + intercept`.
+    `affine` maps voxel indices (i, j, k) to world millimetres in the RAS+ convention of NIfTI.
+    """
+
+    voxels: NDArray[Any]  # i j k
+    affine: NDArray[np.float64]  # 4 4
+    slope: float = 1.0
+    intercept: float = 0.0
+    source: str = "array"
+    modality: str | None = None  # "CT", "MR", ... where the file says so
+    header: Any = None  # the NIfTI header, so that a mask can repeat its codes and quaternions to the bit
+    notes: tuple[str, ...] = ()  # what the reader noticed and the user should hear
+
+    def __post_init__(self) -> None:
+        if self.voxels.ndim != 3 or 0 in self.voxels.shape:
+            raise InputError(f"{self.source}: expected a 3-D volume, found shape {self.voxels.shape}")
+        if self.affine.shape != (4, 4) or not np.isfinite(self.affine).all():
+            raise InputError(f"{self.source}: the affine is not a finite 4x4 matrix")
+        spacing = self.spacing
+        if min(spacing) < 1e-4 or max(spacing) > 1e4:
+            raise InputError(f"{self.source}: voxel spacing {spacing} mm is not plausible")
+        # An affine whose axes (nearly) share a plane maps the volume onto a sheet: no geometry can be kept.
+        if abs(np.linalg.det(self.affine[:3, :3] / spacing)) < 0.05:
+            raise InputError(f"{self.source}: the affine is singular, the voxel axes do not span space")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        i, j, k = self.voxels.shape
+        return i, j, k
+
+    @property
+    def spacing(self) -> tuple[float, float, float]:
+        """Millimetres between neighbours along i, j and k."""
+        a, b, c = np.sqrt((self.affine[:3, :3] ** 2).sum(axis=0))
+        return float(a), float(b), float(c)
+
+    @property
+    def diagonal(self) -> float:
+        """Millimetres between the outermost corners: the distance a missed structure is charged."""
+        extent = np.array(self.shape) * self.spacing
+        return float(np.sqrt((extent**2).sum()))
+
+    def intensities(self, plane: NDArray[Any]) -> NDArray[np.float32]:
+        """A part of `voxels` as float32 intensities (always a fresh array)."""
+        values = plane.astype(np.float32)
+        if self.slope != 1.0:
+            values *= np.float32(self.slope)
+        if self.intercept != 0.0:
+            values += np.float32(self.intercept)
+        return values
+
+    def with_voxels(self, voxels: NDArray[Any]) -> Volume:
+        """Other voxels on this grid: a mask for a scan, say."""
+        if voxels.shape != self.voxels.shape:
+            raise ValueError(f"expected voxels of shape {self.voxels.shape}, found {voxels.shape}")
+        return replace(self, voxels=voxels, slope=1.0, intercept=0.0)

@@ -1,0 +1,4 @@
+"""Numeric operations with two faces: `native` (NumPy buffers, C++) and, for training, torch ops.
+
+This package imports neither by itself, so a machine without torch can use `mona_kernels.native`.
+"""

@@ -1,0 +1,97 @@
+// The compiled face of mona_kernels.native: plain NumPy buffers in, plain NumPy buffers out.
+// Shapes are checked in native.py, which is the only caller; the GIL is released while a loop runs.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/vector.h>
+
+#include "overlap.hpp"
+#include "resample.hpp"
+#include "surface.hpp"
+
+namespace nb = nanobind;
+
+namespace {
+
+template <typename T, int rank>
+using In = nb::ndarray<const T, nb::ndim<rank>, nb::c_contig, nb::device::cpu>;
+template <typename T, int rank>
+using Out = nb::ndarray<T, nb::ndim<rank>, nb::c_contig, nb::device::cpu>;
+using Vector = nb::ndarray<nb::numpy, double, nb::ndim<1>>;
+
+template <typename T>
+void nearest(In<T, 3> in, Out<T, 3> out, int threads) {
+  nb::gil_scoped_release unlocked;
+  mona::resize_nearest(in.data(), out.data(), in.shape(0), in.shape(1), in.shape(2), out.shape(1), out.shape(2),
+                       threads);
+}
+
+void linear(In<float, 3> in, Out<float, 3> out, int threads) {
+  nb::gil_scoped_release unlocked;
+  mona::resize_linear(in.data(), out.data(), in.shape(0), in.shape(1), in.shape(2), out.shape(1), out.shape(2),
+                      threads);
+}
+
+template <typename Label>
+void argmax(In<float, 4> logits, Out<Label, 3> out, int order, int threads) {
+  nb::gil_scoped_release unlocked;
+  const auto run = order == 0 ? mona::argmax_nearest<Label> : mona::argmax_linear<Label>;
+  run(logits.data(), out.data(), logits.shape(0), logits.shape(1), logits.shape(2), logits.shape(3), out.shape(1),
+      out.shape(2), threads);
+}
+
+// Rows of (id, voxels in a, in b, in both, box low z y x, box high z y x), one for every class that occurs.
+template <typename Label>
+std::vector<std::array<int64_t, 10>> overlap(In<Label, 3> a, In<Label, 3> b, int threads) {
+  const long shape[3] = {(long)a.shape(0), (long)a.shape(1), (long)a.shape(2)};
+  std::vector<std::array<int64_t, 10>> rows;
+  nb::gil_scoped_release unlocked;
+  const auto table = mona::overlap(a.data(), b.data(), shape, threads);
+  for (size_t id = 1; id < table.size(); ++id) {
+    const auto& c = table[id];
+    if (c.high[0] >= 0)
+      rows.push_back({(int64_t)id, c.in_a, c.in_b, c.in_both, c.low[0], c.low[1], c.low[2], c.high[0], c.high[1],
+                      c.high[2]});
+  }
+  return rows;
+}
+
+Vector hand_over(std::vector<double>&& values) {
+  auto* kept = new std::vector<double>(std::move(values));
+  nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<double>*>(p); });
+  return Vector(kept->data(), {kept->size()}, owner);
+}
+
+template <typename Label>
+nb::tuple surface(In<Label, 3> a, In<Label, 3> b, int64_t id, std::array<int64_t, 6> box,
+                  std::array<double, 3> spacing, int threads) {
+  const long shape[3] = {(long)a.shape(0), (long)a.shape(1), (long)a.shape(2)};
+  mona::Box crop;
+  for (int d = 0; d < 3; ++d) {
+    crop.low[d] = box[d];
+    crop.size[d] = box[d + 3] - box[d] + 1;
+  }
+  mona::SurfaceDistances result;
+  {
+    nb::gil_scoped_release unlocked;
+    result = mona::surface_distances(a.data(), b.data(), shape, crop, static_cast<Label>(id), spacing.data(),
+                                     threads);
+  }
+  return nb::make_tuple(hand_over(std::move(result.a_to_b)), hand_over(std::move(result.b_to_a)));
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+  m.def("nearest", &nearest<uint8_t>);
+  m.def("nearest", &nearest<uint16_t>);
+  m.def("nearest", &nearest<int16_t>);
+  m.def("nearest", &nearest<float>);
+  m.def("linear", &linear);
+  m.def("argmax", &argmax<uint8_t>);
+  m.def("argmax", &argmax<uint16_t>);
+  m.def("overlap", &overlap<uint8_t>);
+  m.def("overlap", &overlap<uint16_t>);
+  m.def("surface", &surface<uint8_t>);
+  m.def("surface", &surface<uint16_t>);
+}

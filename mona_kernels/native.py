@@ -1,0 +1,101 @@
+"""C++ on NumPy buffers: resampling, argmax at native size, overlap and surface distances of label maps.
+
+Needs no torch.  `threads=0` means every core this process may use.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mona_kernels import _native
+
+Labels = NDArray[np.unsignedinteger[Any]]  # uint8 or uint16
+
+
+def cores() -> int:
+    """How many cores this process may use (a container's limit counts, not the machine's)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def resize(slices: NDArray[Any], size: tuple[int, int], *, order: int, threads: int = 0) -> NDArray[Any]:
+    """Resize slices (n, h, w) to (n, *size), corner to corner: scipy.ndimage.zoom of order 0 or 1.
+
+    Order 0 keeps the dtype (uint8, uint16, int16, float32); order 1 takes and gives float32.
+    """
+    if slices.ndim != 3 or 0 in slices.shape or min(size) < 1:
+        raise ValueError(f"expected slices (n, h, w) and a positive size, found {slices.shape} and {size}")
+    if order not in (0, 1):
+        raise ValueError(f"expected order 0 (nearest) or 1 (linear), found {order}")
+    if order == 1 and slices.dtype != np.float32:
+        raise TypeError(f"linear resizing takes float32, found {slices.dtype}")
+    out = np.empty((len(slices), *size), slices.dtype)
+    run = _native.linear if order == 1 else _native.nearest
+    run(np.ascontiguousarray(slices), out, threads or cores())
+    return out
+
+
+def argmax_resized(logits: NDArray[np.float32], size: tuple[int, int], *, order: int, threads: int = 0) -> Labels:
+    """Class indices (n, *size) of logits (n, classes, h, w), without ever holding the resized logits.
+
+    Order 1 resizes the logits linearly and takes the argmax there; order 0 takes the argmax first and
+    resizes it by nearest neighbour, as the published evaluation does.
+    """
+    if logits.ndim != 4 or 0 in logits.shape or min(size) < 1:
+        raise ValueError(f"expected logits (n, classes, h, w) and a positive size, found {logits.shape}, {size}")
+    if order not in (0, 1):
+        raise ValueError(f"expected order 0 (nearest) or 1 (linear), found {order}")
+    out: Labels = np.empty((len(logits), *size), np.uint8 if logits.shape[1] <= 256 else np.uint16)
+    _native.argmax(np.ascontiguousarray(logits, np.float32), out, order, threads or cores())
+    return out
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """How one class lies in two label maps; the box (inclusive, in the arrays' own axes) holds both."""
+
+    in_a: int
+    in_b: int
+    in_both: int
+    box: tuple[int, int, int, int, int, int]
+
+
+def overlaps(a: Labels, b: Labels, *, threads: int = 0) -> dict[int, Overlap]:
+    """Voxel counts of every class id above 0 that occurs in either map, in one pass."""
+    a, b = _same_layout(a, b)
+    rows = _native.overlap(a, b, threads or cores())
+    return {row[0]: Overlap(row[1], row[2], row[3], _box(row[4:])) for row in rows}
+
+
+def surface_distances(
+    a: Labels,
+    b: Labels,
+    label: int,
+    found: Overlap,
+    spacing: tuple[float, float, float],
+    *,
+    threads: int = 0,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Millimetres from each border voxel of class `label` in `a` to the nearest in `b`, and back.
+
+    `found` is what `overlaps` said of that class for these same arrays; both must hold it.
+    """
+    a, b = _same_layout(a, b)
+    return _native.surface(a, b, label, found.box, spacing, threads or cores())
+
+
+def _same_layout(a: Labels, b: Labels) -> tuple[Labels, Labels]:
+    if a.ndim != 3 or a.shape != b.shape:
+        raise ValueError(f"expected two 3-D label maps of one shape, found {a.shape} and {b.shape}")
+    if a.dtype != b.dtype or a.dtype not in (np.uint8, np.uint16):
+        raise TypeError(f"expected two uint8 or two uint16 label maps, found {a.dtype} and {b.dtype}")
+    return np.ascontiguousarray(a), np.ascontiguousarray(b)
+
+
+def _box(values: list[int]) -> tuple[int, int, int, int, int, int]:
+    z0, y0, x0, z1, y1, x1 = values
+    return z0, y0, x0, z1, y1, x1
