@@ -35,7 +35,7 @@ def _extremes(volume: Volume) -> tuple[float, float]:
         plane = volume.voxels[:, :, k]
         lows.append(plane.min())
         highs.append(plane.max())
-    ends = volume.intensities(np.array([min(lows), max(highs)]))  # NaN wins every min and max, so it shows here
+    ends = volume.intensities(np.array([np.min(lows), np.max(highs)]))  # NaN wins every min and max, so it shows here
     if not np.isfinite(ends).all():
         raise InputError(f"{volume.source} holds voxels that are not numbers (NaN or infinite); replace them first")
     return float(ends.min()), float(ends.max())  # a negative slope turns the ends around

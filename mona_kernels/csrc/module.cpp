@@ -83,15 +83,18 @@ nb::tuple surface(In<Label, 3> a, In<Label, 3> b, int64_t id, std::array<int64_t
 }  // namespace
 
 NB_MODULE(_native, m) {
-  m.def("nearest", &nearest<uint8_t>);
-  m.def("nearest", &nearest<uint16_t>);
-  m.def("nearest", &nearest<int16_t>);
-  m.def("nearest", &nearest<float>);
-  m.def("linear", &linear);
-  m.def("argmax", &argmax<uint8_t>);
-  m.def("argmax", &argmax<uint16_t>);
-  m.def("overlap", &overlap<uint8_t>);
-  m.def("overlap", &overlap<uint16_t>);
-  m.def("surface", &surface<uint8_t>);
-  m.def("surface", &surface<uint16_t>);
+  // Arrays are never converted: with several dtypes under one name, a conversion would silently pick the wrong one.
+  const auto array = [] { return nb::arg().noconvert(); };
+  const auto value = [](const char* name) { return nb::arg(name); };
+  m.def("nearest", &nearest<uint8_t>, array(), array(), value("threads"));
+  m.def("nearest", &nearest<uint16_t>, array(), array(), value("threads"));
+  m.def("nearest", &nearest<int16_t>, array(), array(), value("threads"));
+  m.def("nearest", &nearest<float>, array(), array(), value("threads"));
+  m.def("linear", &linear, array(), array(), value("threads"));
+  m.def("argmax", &argmax<uint8_t>, array(), array(), value("order"), value("threads"));
+  m.def("argmax", &argmax<uint16_t>, array(), array(), value("order"), value("threads"));
+  m.def("overlap", &overlap<uint8_t>, array(), array(), value("threads"));
+  m.def("overlap", &overlap<uint16_t>, array(), array(), value("threads"));
+  m.def("surface", &surface<uint8_t>, array(), array(), value("id"), value("box"), value("spacing"), value("threads"));
+  m.def("surface", &surface<uint16_t>, array(), array(), value("id"), value("box"), value("spacing"), value("threads"));
 }
