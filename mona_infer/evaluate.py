@@ -73,7 +73,11 @@ def match_cases(prediction: Path, reference: Path) -> list[Case]:
     if not prediction.is_dir():
         raise InputError(f"{reference} is a folder and {prediction} a file; give two files or two folders")
     predictions, references = _masks(prediction), _masks(reference)
-    references = {name.removesuffix("_gt") if name not in predictions else name: p for name, p in references.items()}
+    for name in [n for n in references if n.endswith("_gt") and n not in predictions]:
+        plain = name.removesuffix("_gt")
+        if plain in references:
+            raise InputError(f"{references[plain]} and {references[name]} are two references of one case; keep one")
+        references[plain] = references.pop(name)
     missing = sorted(set(references) - set(predictions))
     if missing:
         raise InputError(

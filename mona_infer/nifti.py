@@ -166,7 +166,7 @@ def _frame_index(path: Path, frames: int, frame: int | None) -> int:
 def _layout(path: Path, header: Any) -> tuple[np.dtype[Any], int]:
     try:
         dtype = np.dtype(header.get_data_dtype())
-    except HeaderDataError as error:
+    except (HeaderDataError, KeyError) as error:
         raise InputError(f"{path} has an unknown voxel type (code {int(header['datatype'])})") from error
     if dtype.kind not in KINDS or dtype.itemsize > 8:
         raise InputError(f"{path}: voxels of type {dtype} are not supported; convert to integers or float32")

@@ -1,0 +1,171 @@
+"""The real `mona` in a subprocess: speed of --help, exit codes, and what evaluate prints and writes."""
+
+import csv
+import io
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+MONA = Path(sys.executable).with_name("mona")
+AFFINE = np.diag([1.5, 1.5, 10.0, 1.0])
+
+
+def mona(*args, cwd=None):
+    return subprocess.run([MONA, *map(str, args)], capture_output=True, text=True, cwd=cwd, check=False)
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Three cases of two classes; class 2 is missed in the last prediction."""
+    rng = np.random.default_rng(0)
+    for name in ("pred", "ref"):
+        (tmp_path / name).mkdir()
+    for n in range(3):
+        reference = np.zeros((24, 20, 6), np.uint8)
+        reference[4:14, 5:15, 1:5] = 1
+        reference[14:20, 5:15, 1:5] = 2
+        prediction = np.where(rng.random(reference.shape) < 0.05, 0, reference).astype(np.uint8)
+        prediction[prediction == 2 if n == 2 else []] = 0
+        nib.save(nib.Nifti1Image(reference, AFFINE), tmp_path / "ref" / f"case{n}.nii.gz")
+        nib.save(nib.Nifti1Image(prediction, AFFINE), tmp_path / "pred" / f"case{n}.nii.gz")
+    return tmp_path
+
+
+@pytest.mark.parametrize("args", [["--help"], ["evaluate", "--help"]], ids=" ".join)
+def test_help_is_quick(args):
+    """Median processor time of 10 starts: on a quiet machine that is the waiting time, and load cannot fail it."""
+    times = []
+    for _ in range(10):
+        child = subprocess.Popen([MONA, *args], stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(child.pid, 0)
+        assert status == 0
+        times.append(usage.ru_utime + usage.ru_stime)
+    assert statistics.median(times) < 0.4
+
+
+def test_help_imports_nothing_heavy():
+    code = "import sys; sys.argv = ['mona', 'evaluate', '--help']\nfrom mona_infer.cli import main\n"
+    code += "try: main()\nexcept SystemExit: print(sorted({'numpy', 'nibabel', 'torch', 'pydicom'} & set(sys.modules)))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.splitlines()[-1] == "[]"
+
+
+def test_version():
+    assert mona("--version").stdout.startswith("mona 0.")
+
+
+@pytest.mark.parametrize(
+    ("args", "word"),
+    [
+        (["nonsense"], "No such command"),
+        (["evaluate"], "Missing argument"),
+        (["evaluate", "a", "b", "--nope"], "--nope"),
+        (["evaluate", "a.nii", "b.nii"], "does not exist"),
+        (["evaluate", ".", ".", "--definition", "kind"], "sound or paper"),
+        (["evaluate", ".", ".", "--classes", "RV"], "1=RV"),
+    ],
+    ids=lambda v: " ".join(v) if isinstance(v, list) else "",
+)
+def test_wrong_usage_is_one_sentence_and_exit_code_2(args, word, tmp_path):
+    done = mona(*args, cwd=tmp_path)
+    assert done.returncode == 2
+    assert word in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_every_command_in_the_table_works():
+    from mona_infer.cli import COMMANDS
+
+    for name in COMMANDS:
+        assert mona(name, "--help").returncode == 0
+
+
+def test_evaluate_json_is_one_object(folders):
+    report = json.loads(mona("evaluate", folders / "pred", folders / "ref", "--json").stdout)
+    assert (report["definition"], report["unit"]) == ("sound", "mm")
+    assert [case["case"] for case in report["cases"]] == ["case0", "case1", "case2"]
+    scores = report["cases"][0]["classes"]["1"]
+    assert {"dsc", "jaccard", "asd", "assd", "hd95"} <= set(scores)
+    assert report["cases"][2]["classes"]["2"] == {
+        "dsc": 0.0, "jaccard": 0.0, "asd": None, "assd": None, "hd95": None, "miss": True,
+    }  # fmt: skip
+    assert report["mean"]["classes"]["2"]["miss_rate"] == pytest.approx(1 / 3)
+    assert report["mean"]["classes"]["2"]["assd"] > report["mean"]["classes"]["2"]["scored"]["assd"]
+    low, high = report["mean"]["ci95"]["dsc"]
+    assert low <= report["mean"]["dsc"] <= high
+    assert any("miss" in words for words in report["rules"])
+
+
+def test_evaluate_writes_files_and_names_them_last(folders):
+    done = mona(
+        "evaluate", "pred", "ref", "--json", "out/r.json", "--csv", "out/r.csv", "--definition", "paper", cwd=folders
+    )
+    assert done.returncode == 0
+    assert done.stdout.rstrip().splitlines()[-1] == "wrote out/r.csv, out/r.json"
+    assert json.loads((folders / "out" / "r.json").read_text())["unit"] == "voxel"
+    rows = list(csv.DictReader(io.StringIO((folders / "out" / "r.csv").read_text())))
+    assert len(rows) == 6
+    assert rows[0]["spacing"] == "1.5x1.5x10"
+    assert {row["definition"] for row in rows} == {"paper"}
+
+
+def test_evaluate_speaks_its_rules(folders):
+    out = " ".join(mona("evaluate", folders / "pred", folders / "ref", "--classes", "1=RV,2=Myo").stdout.split())
+    for words in ("Definition 'sound'", "millimetres", "1.5x1.5x10 mm", "DSC 0, no distance of its own", "miss", "RV"):
+        assert words in out
+
+
+def test_two_files_and_options_in_any_order(folders):
+    pair = folders / "pred" / "case0.nii.gz", folders / "ref" / "case0.nii.gz"
+    for args in ((*pair, "--json"), ("--json", *pair)):
+        report = json.loads(mona("evaluate", *args).stdout)
+        assert len(report["cases"]) == 1
+        assert report["mean"]["ci95"] is None
+
+
+def test_acdc_reference_names_and_other_storage_order_match(folders):
+    path = folders / "ref" / "case0.nii.gz"
+    image = nib.load(path).as_reoriented([[0, -1], [2, 1], [1, -1]])
+    nib.save(image, folders / "ref" / "case0_gt.nii.gz")
+    assert "two references of one case" in mona("evaluate", folders / "pred", folders / "ref").stderr
+    path.unlink()
+    report = json.loads(mona("evaluate", folders / "pred", folders / "ref", "--json").stdout)
+    assert report["cases"][0]["classes"]["1"]["dsc"] > 0.9
+
+
+def test_a_missing_prediction_is_an_error_not_a_smaller_mean(folders):
+    (folders / "pred" / "case1.nii.gz").unlink()
+    done = mona("evaluate", folders / "pred", folders / "ref")
+    assert done.returncode == 2
+    assert "no mask for 1 of 3 references (case1)" in done.stderr
+
+
+def test_a_reader_that_closes_the_pipe_is_no_error(folders):
+    command = f'"{MONA}" evaluate "{folders / "pred"}" "{folders / "ref"}" | head -1'
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
+
+
+def test_doctor_tells_what_is_missing_and_how_to_get_it():
+    done = mona("doctor", "--json")
+    findings = {f["part"]: f for f in json.loads(done.stdout)["findings"]}
+    assert findings["C++ kernels"]["state"] == "ok"
+    for finding in findings.values():
+        assert finding["state"] == "ok" or "pip install" in finding["remedy"]
+
+
+def test_doctor_calls_out_two_onnx_runtimes(monkeypatch):
+    from mona_infer import doctor
+
+    monkeypatch.setattr(doctor, "version", lambda package: "1.30")
+    found = doctor._onnx_runtime()[0]
+    assert found.state == "broken"
+    assert "pip uninstall -y onnxruntime onnxruntime-gpu" in found.remedy

@@ -1,0 +1,56 @@
+"""A whole CT read, preprocessed and restored within 1.5 times its own voxels plus 200 MB."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from mona_infer import Volume
+from mona_infer.nifti import write_nifti
+
+PROGRAM = """
+import resource, sys
+import numpy as np
+from pathlib import Path
+from mona_infer import read_volume
+from mona_infer.nifti import write_mask
+from mona_infer.stack import SliceStack
+from mona_infer.task import CARDIAC, Intensity
+from dataclasses import replace
+
+rule = {"window": Intensity("window", -200, 250), "percentile": Intensity("percentile", 0.5, 99.5)}[sys.argv[2]]
+task = replace(CARDIAC, slices="inferior-superior", intensity=rule)
+volume = read_volume(sys.argv[1])
+stack = SliceStack(volume, task)
+mask = stack.empty_mask()
+for start, batch in stack.batches(8):
+    stack.restore(mask, start, np.stack([batch, 1 - batch, batch * 2 - 1, batch], axis=1))
+write_mask(Path(sys.argv[1]).with_name("mask.nii.gz"), volume.with_voxels(mask))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+@pytest.mark.parametrize("rule", ["window", pytest.param("percentile", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "axes", [(0, 1, 2), pytest.param((2, 0, 1), marks=pytest.mark.full)], ids=["axial", "sagittal"]
+)
+def test_peak_memory_of_a_ct(tmp_path, rule, axes):
+    shape, affine = (512, 512, 300), np.diag([0.7, 0.7, 1.0, 1.0])
+    rng = np.random.default_rng(0)
+    voxels = np.empty(shape, np.int16, order="F")
+    for k in range(shape[2]):
+        voxels[:, :, k] = rng.integers(-1000, 1000, shape[:2], np.int16)
+    turned = affine.copy()
+    turned[:3, :3] = affine[:3, list(axes)]
+    path = tmp_path / "ct.nii.gz"
+    write_nifti(path, Volume(voxels.transpose(axes), turned))
+    size = voxels.nbytes
+    del voxels
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, path, rule], capture_output=True, text=True, check=True, env=os.environ
+    )
+    peak = int(done.stdout)
+    print(f"\npeak {peak / 1e6:.0f} MB for {size / 1e6:.0f} MB of voxels, limit {(1.5 * size + 200e6) / 1e6:.0f} MB")
+    assert peak < 1.5 * size + 200e6
