@@ -10,7 +10,7 @@ install: $(INSTALLED)
 $(INSTALLED): pyproject.toml CMakeLists.txt $(wildcard mona_kernels/csrc/*)
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing mona into .venv (the first time takes about a minute)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,dicom]"
 	@touch $@
 
 demo: $(INSTALLED)

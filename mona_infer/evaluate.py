@@ -33,6 +33,8 @@ def evaluate(
     classes: str = typer.Option(
         "", metavar="ID[=NAME],...", help="Classes to measure, e.g. 1=RV,2=Myo,3=LV. Default: all."
     ),
+    frame: int | None = typer.Option(None, min=0, help="Which frame of 4-D masks to measure, counted from 0."),
+    series: str | None = typer.Option(None, help="Which series of a DICOM prediction: number, description or UID."),
     csv_path: str | None = typer.Option(None, "--csv", metavar="[FILE]", help="Write one row per case and class."),
     json_path: str | None = typer.Option(None, "--json", metavar="[FILE]", help="Write one JSON object."),
 ) -> None:
@@ -45,7 +47,7 @@ def evaluate(
     if definition not in DEFINITIONS:
         raise InputError(f"expected --definition {' or '.join(DEFINITIONS)}, found {definition!r}")
     names = _class_names(classes)
-    report = measure(match_cases(prediction, reference), list(names) or None, definition)
+    report = measure(match_cases(prediction, reference), list(names) or None, definition, frame, series)
     written = []
     for where, text in ((csv_path, _as_csv(report)), (json_path, json.dumps(report, indent=2) + "\n")):
         if where == "-":
@@ -87,17 +89,30 @@ def match_cases(prediction: Path, reference: Path) -> list[Case]:
     return [Case(name, predictions[name], references[name]) for name in sorted(references)]
 
 
-def measure(cases: list[Case], classes: list[int] | None, definition: str) -> dict[str, Any]:
+def measure(
+    cases: list[Case],
+    classes: list[int] | None = None,
+    definition: str = "sound",
+    frame: int | None = None,
+    series: str | None = None,
+) -> dict[str, Any]:
     """The whole evaluation as one JSON-ready object."""
-    from mona_infer.metrics import DEFINITIONS, METRICS, Score, summarise
+    from mona_infer.align import on_grid_of
+    from mona_infer.metrics import DEFINITIONS, METRICS, Score, score_case, summarise
     from mona_infer.progress import progress
+    from mona_infer.read import label_ids, read_volume
     from mona_kernels.native import cores
 
-    def run(case: Case) -> Measured:
-        return _measure(case, classes, definition)
+    workers = min(cores(), len(cases))  # reading dominates and releases the GIL: one case a core
 
-    # Reading releases the GIL and dominates, so one case a core; each then needs only one thread of its own.
-    with ThreadPoolExecutor(min(cores(), len(cases))) as pool:
+    def run(case: Case) -> Measured:
+        reference = read_volume(case.reference, frame=frame)
+        prediction = on_grid_of(read_volume(case.prediction, frame=frame, series=series), reference)
+        masks, threads = (label_ids(prediction), label_ids(reference)), cores() // workers
+        scores = score_case(*masks, reference.spacing, classes, definition=definition, threads=threads)
+        return Measured(scores, reference.spacing, reference.diagonal, (*reference.notes, *prediction.notes))
+
+    with ThreadPoolExecutor(workers) as pool:
         measured = list(progress(pool.map(run, cases), len(cases), "measuring"))
     for note in sorted({note for m in measured for note in m.notes}):
         typer.echo(f"note: {note}", err=True)
@@ -131,19 +146,6 @@ class Measured:
     spacing: tuple[float, float, float]
     diagonal: float
     notes: tuple[str, ...]
-
-
-def _measure(case: Case, classes: list[int] | None, definition: str) -> Measured:
-    from mona_infer.align import on_grid_of
-    from mona_infer.metrics import score_case
-    from mona_infer.read import label_ids, read_volume
-
-    reference = read_volume(case.reference)
-    prediction = on_grid_of(read_volume(case.prediction), reference)
-    scores = score_case(
-        label_ids(prediction), label_ids(reference), reference.spacing, classes, definition=definition, threads=1
-    )
-    return Measured(scores, reference.spacing, reference.diagonal, (*reference.notes, *prediction.notes))
 
 
 def _masks(folder: Path) -> dict[str, Path]:

@@ -26,7 +26,7 @@ def overlay(plane: NDArray[Any], labels: NDArray[Any] | None, task: Task) -> Pic
         deep = padded[:-2, 1:-1] & padded[2:, 1:-1] & padded[1:-1, :-2] & padded[1:-1, 2:]
         strength = np.where(inside & ~deep, 0.9, 0.3) * inside
         grey += strength[..., None] * (np.array(c.colour) - grey)
-    return grey.astype(np.uint8)
+    return np.asarray(grey, np.uint8)
 
 
 def montage(path: Path, tiles: list[list[tuple[str, Picture]]]) -> None:

@@ -2,7 +2,7 @@
 
 A network must see the same picture whether a scanner stored the volume head first or feet first, rows first or
 columns first.  So every choice here depends on the *set* of voxel axes in space, never on their storage order
-or sign.  World axes are those of NIfTI: x to the patient's right->left is negative, that is RAS+.
+or sign.  World coordinates are NIfTI's: x grows to the patient's right, y to the front, z to the head (RAS+).
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def demo(
 
         stack = SliceStack(case.image, CARDIAC)
         view = stack.slicing.view
-        k = int(view(case.label.voxels).any(axis=(1, 2)).nonzero()[0].mean())  # in the middle of the heart
+        k = int(np.argwhere(view(case.label.voxels))[:, 0].mean())  # in the middle of the heart
         plane = (view(case.image.voxels)[k] - stack.low) / (stack.high - stack.low)
         tiles.append(
             [
@@ -48,7 +48,7 @@ def demo(
                 ("mask", overlay(plane, view(prediction.voxels)[k], CARDIAC)),
             ]
         )
-    report = measure(match_cases(out / "masks", out / "references"), None, "sound")
+    report = measure(match_cases(out / "masks", out / "references"))
     print_report(report, {c.id: c.name for c in CARDIAC.classes[1:]})
     half = len(tiles) // 2
     montage(out / "demo.png", [left + right for left, right in zip(tiles[:half], tiles[half:], strict=True)])

@@ -97,6 +97,7 @@ def write_enhanced(
     *,
     order: Sequence[tuple[int, int]] | None = None,
     rescale: Callable[[int], tuple[float, float]] | None = None,
+    by_trigger: bool = False,
     undefined_lengths: bool = False,
     syntax: str = ExplicitVRLittleEndian,
     compress: str | None = None,
@@ -127,6 +128,9 @@ def write_enhanced(
     for k, t in order:
         content = group(TemporalPositionIndex=t + 1) if timed else group(FrameAcquisitionNumber=1)
         parts = {"PlanePositionSequence": group(ImagePositionPatient=position(k)), "FrameContentSequence": content}
+        if by_trigger:
+            parts["FrameContentSequence"] = group(FrameAcquisitionNumber=1)
+            parts["CardiacSynchronizationSequence"] = group(NominalCardiacTriggerDelayTime=40.0 * t)
         if rescale:
             slope, intercept = rescale(k)
             parts["PixelValueTransformationSequence"] = group(RescaleSlope=slope, RescaleIntercept=intercept)

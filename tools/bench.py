@@ -8,6 +8,9 @@ from __future__ import annotations
 import argparse
 import ctypes
 import gzip
+import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -167,11 +170,23 @@ def bench_resize() -> None:
     show("16 slices of 4 classes, logits 256x256 -> labels 512x512", rows)
 
 
+def bench_help() -> None:
+    """Not a comparison but a promise: under 0.4 s."""
+    for args in (["--help"], ["evaluate", "--help"]):
+        times = []
+        for _ in range(10):
+            start = time.perf_counter()
+            subprocess.run([Path(sys.executable).with_name("mona"), *args], stdout=subprocess.DEVNULL, check=True)
+            times.append(time.perf_counter() - start)
+        console.print(f"mona {' '.join(args)}: median of 10 {statistics.median(times):.3f} s")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="leave out the CT, on which medpy needs minutes")
     args = parser.parse_args()
     console.print(f"{native.cores()} core(s)")
+    bench_help()
     bench_gzip()
     bench_resize()
     bench_surfaces(args.quick)

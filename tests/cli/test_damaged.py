@@ -27,7 +27,7 @@ def reference(tmp_path_factory):
 
 def test_the_undamaged_file_is_fine(reference, tmp_path):
     (tmp_path / "good.nii").write_bytes(damaged.good_bytes())
-    assert measure(match_cases(tmp_path / "good.nii", reference), None, "sound")["mean"]["dsc"] == 1
+    assert measure(match_cases(tmp_path / "good.nii", reference))["mean"]["dsc"] == 1
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_the_rest_in_process(reference, tmp_path):
         folder.mkdir()
         scan = damaged.make(number, folder)
         with pytest.raises(MonaError) as caught:
-            measure(match_cases(scan, reference), None, "sound")
+            measure(match_cases(scan, reference))
         assert caught.value.exit_code == 2, (number, caught.value)
         assert "\n" not in str(caught.value)
         assert len(str(caught.value)) < 600
