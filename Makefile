@@ -1,7 +1,9 @@
 # Every target sets up its own .venv first; all are safe to run twice and from a path with spaces.
 PYTHON ?= python3
 BIN := .venv/bin
-INSTALLED := .venv/.installed
+# An editable install remembers where each module lies, so a module that is added or moved asks for a new one.
+MODULES := $(shell find mona_kernels mona_infer mona_train -name '*.py' | LC_ALL=C sort | cksum | cut -d ' ' -f 1)
+INSTALLED := .venv/.installed-$(MODULES)
 
 .PHONY: install demo test test-all lint bench clean
 
@@ -10,7 +12,7 @@ install: $(INSTALLED)
 $(INSTALLED): pyproject.toml CMakeLists.txt $(wildcard mona_kernels/csrc/*)
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing mona into .venv (the first time takes about a minute)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,dicom]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,dicom,train,cpu]"
 	@touch $@
 
 demo: $(INSTALLED)

@@ -16,9 +16,10 @@ from typer.core import TyperCommand, TyperGroup
 from mona_infer import __version__
 from mona_infer.errors import MonaError
 
-# name -> ("module:function", the line `mona --help` shows).  The one place where mona_infer may name mona_train.
+# name -> ("module:function" or "module:Typer", the line `mona --help` shows).  Only here may mona_infer name mona_train.
 COMMANDS = {
     "evaluate": ("mona_infer.evaluate:evaluate", "Measure masks against references: DSC, ASD, ASSD, HD95."),
+    "data": ("mona_train.data.commands:app", "Prepare a data set, check it, show what is in it."),
     "demo": ("mona_train.demo:demo", "Make a small phantom data set, measure masks of it, draw a picture."),
     "doctor": ("mona_infer.doctor:doctor", "Show which parts work here, and how to install those that do not."),
 }
@@ -32,9 +33,11 @@ class LazyCommand(TyperCommand):
         self._target = target
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        module, _, function = self._target.partition(":")
-        app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        app.command(name=self.name, cls=OutputCommand)(getattr(importlib.import_module(module), function))
+        module, _, name = self._target.partition(":")
+        app = getattr(importlib.import_module(module), name)
+        if not isinstance(app, typer.Typer):  # a single function; a group of commands is a Typer already
+            function, app = app, typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+            app.command(name=self.name, cls=OutputCommand)(function)
         return typer.main.get_command(app).make_context(info_name, args, parent=parent, **extra)
 
 

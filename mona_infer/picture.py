@@ -43,3 +43,31 @@ def montage(path: Path, tiles: list[list[tuple[str, Picture]]]) -> None:
             draw.text((x, y), caption, (230, 230, 230), font)
     with atomic_path(path) as temporary:
         sheet.save(temporary, format="PNG")
+
+
+def bars(path: Path, title: str, shares: dict[str, float], colours: list[tuple[int, int, int]]) -> None:
+    """A bar for each class, largest first, on a logarithmic axis: the long tail of a segmentation task."""
+    width, height, left, bottom = 120 + 90 * len(shares), 360, 64, 44
+    sheet = Image.new("RGB", (width, height), (255, 255, 255))
+    draw, font, black = ImageDraw.Draw(sheet), ImageFont.load_default(size=12), (30, 30, 30)
+    smallest = min((v for v in shares.values() if v > 0), default=1e-4)
+    decades = max(1, int(np.ceil(-np.log10(smallest))))
+    top, floor = 40, height - bottom
+
+    def y(share: float) -> float:
+        return floor if share <= 0 else floor - (floor - top) * max(0.0, 1 + np.log10(share) / decades)
+
+    draw.text((left, 8), title, black, ImageFont.load_default(size=14))
+    for decade in range(decades + 1):
+        share = 10.0**-decade
+        draw.line([(left, y(share)), (width - 16, y(share))], (215, 215, 215))
+        draw.text((6, y(share) - 7), f"{100 * share:g} %", black, font)
+    order = sorted(range(len(shares)), key=lambda n: -list(shares.values())[n])
+    for place, n in enumerate(order):
+        name, share = list(shares.items())[n]
+        x = left + 20 + 90 * place
+        draw.rectangle([x, y(share), x + 56, floor], colours[n], black)
+        draw.text((x + 28, y(share) - 16), f"{100 * share:.3g} %", black, font, anchor="ma")
+        draw.text((x + 28, floor + 6), name, black, font, anchor="ma")
+    with atomic_path(path) as temporary:
+        sheet.save(temporary, format="PNG")

@@ -1,0 +1,134 @@
+"""Streams: repeatable from any step, fair, split between ranks, and blind to unlabelled labels."""
+
+import gc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from caches import cache_of, cases
+
+from mona_train.data.prepare import STEPS
+from mona_train.data.split import split
+from mona_train.data.stream import Order, streams
+
+
+@pytest.fixture
+def data():
+    """Every image pixel says which row it is; every label pixel is a secret of that row."""
+    entries = cases(10, slices=4)
+    rows = 10 * 2 * 4
+    images = np.repeat(np.arange(rows, dtype=np.uint16), 16).reshape(rows, 4, 4)
+    labels = (np.arange(rows, dtype=np.uint8) + 100).repeat(16).reshape(rows, 4, 4)
+    cache = replace(cache_of(entries), images=images, labels=labels)
+    return cache, split(cache, 0.3, seed=1)
+
+
+def rows_of(batch):
+    return (batch.images[:, 0, 0, 0] * STEPS).round().int().tolist()
+
+
+@pytest.mark.parametrize("budget", [None, 0], ids=["resident", "mapped"])
+def test_images_and_labels_belong_together(data, budget):
+    cache, parts = data
+    labelled, unlabelled = streams(cache, parts, (3, 5), seed=7, budget=budget)
+    for step in range(40):
+        a, b = labelled.batch(step), unlabelled.batch(step)
+        assert a.images.shape == (3, 1, 4, 4)
+        assert a.images.dtype == torch.float32
+        assert a.labels.dtype == torch.int64
+        assert a.labels[:, 0, 0].tolist() == [100 + row for row in rows_of(a)]
+        assert set(rows_of(a)) <= set(parts.labelled)
+        assert set(rows_of(b)) <= set(parts.unlabelled)
+
+
+def test_the_same_seed_gives_the_same_50_batches_and_a_resume_goes_on_with_them(data):
+    cache, parts = data
+
+    def run(first, last, seed=3):
+        pair = streams(cache, parts, (3, 5), seed=seed)
+        return [[rows_of(stream.batch(step)) for stream in pair] for step in range(first, last)]
+
+    whole = run(0, 50)
+    assert run(0, 50) == whole
+    assert run(20, 50) == whole[20:]
+    assert run(0, 50, seed=4) != whole
+
+
+def test_every_row_comes_once_an_epoch():
+    order = Order(10, 3, seed=0, stream=0)
+    drawn = np.concatenate([order.at(step) for step in range(20)])
+    for epoch in range(6):
+        assert sorted(drawn[10 * epoch : 10 * epoch + 10]) == list(range(10))
+    assert drawn[:10].tolist() != drawn[10:20].tolist()
+
+
+def test_ranks_share_an_epoch_without_overlap():
+    alone = Order(24, 6, seed=5, stream=1)
+    ranks = [Order(24, 3, seed=5, stream=1, rank=r, world=2) for r in range(2)]
+    for step in range(9):
+        together = np.concatenate([rank.at(step) for rank in ranks])
+        np.testing.assert_array_equal(together, alone.at(step))
+
+
+def test_a_batch_may_be_larger_than_the_data():
+    assert sorted(Order(2, 5, seed=0, stream=0).at(0)[:4]) == [0, 0, 1, 1]
+
+
+def reachable(thing):
+    """Every object that can be reached from `thing`, and the memory behind arrays and tensors."""
+    seen, todo = {}, [thing]
+    while todo:
+        item = todo.pop()
+        if id(item) in seen or isinstance(item, type) or type(item).__name__ in ("module", "function"):
+            continue
+        seen[id(item)] = item
+        todo += gc.get_referents(item)
+        if getattr(item, "base", None) is not None:
+            todo.append(item.base)
+    return seen.values()
+
+
+@pytest.mark.parametrize("budget", [None, 0], ids=["resident", "mapped"])
+def test_no_label_of_an_unlabelled_slice_can_be_reached(data, budget):
+    cache, parts = data
+    _, unlabelled = streams(cache, parts, (3, 5), seed=7, budget=budget)
+    batch = unlabelled.batch(0)
+    assert not hasattr(batch, "labels")
+    secrets = {100 + row for row in parts.unlabelled}
+    for item in [*reachable(unlabelled), *reachable(batch)]:
+        if isinstance(item, np.ndarray | torch.Tensor) and "8" in str(item.dtype):
+            values = set(np.asarray(item).ravel().tolist())
+            assert not values & secrets, f"{type(item)} of {item.shape} holds labels"
+    assert cache.labels is not None  # still alive: it is out of reach, not gone
+
+
+def test_the_search_would_find_a_leak(data):
+    cache, parts = data
+    _, unlabelled = streams(cache, parts, (3, 5), seed=7)
+    unlabelled.leak = cache
+    assert any(item is cache.labels for item in reachable(unlabelled))
+
+
+def test_a_resident_labelled_stream_holds_only_its_own_labels(data):
+    cache, parts = data
+    labelled, _ = streams(cache, parts, (3, 5), seed=7)
+    secrets = {100 + row for row in parts.unlabelled}
+    for item in reachable(labelled):
+        if isinstance(item, torch.Tensor) and item.dtype == torch.uint8:
+            assert not set(item.flatten().tolist()) & secrets
+
+
+def test_an_unlabelled_row_cannot_enter_the_labelled_stream(data):
+    cache, parts = data
+    entries = [replace(c, first_label=None) if c.patient == "p00" else c for c in cache.cases]
+    wrong = replace(parts, labelled=(0, 1, 2))
+    with pytest.raises(ValueError, match="row 0 has no label"):
+        streams(replace(cache, cases=tuple(entries)), wrong, (1, 1), seed=0)
+
+
+def test_without_unlabelled_slices_there_is_no_second_stream(data):
+    cache, parts = data
+    labelled, unlabelled = streams(cache, replace(parts, unlabelled=()), (2, 2), seed=0)
+    assert unlabelled is None
+    assert len(labelled) == len(parts.labelled)
