@@ -1,0 +1,98 @@
+"""One memory-mapped cache of slices: what training reads, at the network's size, ready to be stacked.
+
+    images.npy     uint16 (slices, rows, columns): intensity 0..1 in steps of 1/65535
+    labels.npy     uint8  (labelled slices, rows, columns): class indices of the Task
+    manifest.json  the Task, every case and where its slices lie, and the SHA-256 of every source file
+
+Slices of a case are in the world order of `mona_infer.slicing`, so the way a scanner stored it is forgotten here.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mona_infer.errors import InputError
+from mona_infer.task import Task
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class CachedCase:
+    """Where a case's slices lie, and what of it splits and statistics need."""
+
+    name: str
+    patient: str
+    part: str | None
+    first: int  # row of its first slice in images.npy
+    slices: int
+    first_label: int | None  # the same in labels.npy; None: no label
+    reversed: bool  # stored order runs against ours: published slice numbers count from the other end
+    shape: tuple[int, int, int]  # slices, rows, columns as scanned
+    spacing: tuple[float, float, float]  # mm, likewise
+    low: float  # the intensities that became 0 and 1
+    high: float
+    voxels: tuple[int, ...]  # per class, as scanned; empty without a label
+    content: tuple[float, ...]  # per slice: share of pixels that are not (nearly) black
+    image_hash: str  # of the intensities: the same heart under two names has it twice
+
+    @property
+    def rows(self) -> range:
+        return range(self.first, self.first + self.slices)
+
+    @property
+    def label_rows(self) -> dict[int, int]:
+        """Row in images.npy -> row in labels.npy."""
+        return {} if self.first_label is None else {row: self.first_label + n for n, row in enumerate(self.rows)}
+
+
+@dataclass(frozen=True, eq=False)
+class Cache:
+    folder: Path
+    dataset: str
+    task: Task
+    cases: tuple[CachedCase, ...]
+    sources: dict[str, Any]  # file -> size, mtime_ns, sha256
+    images: NDArray[np.uint16]
+    labels: NDArray[np.uint8]
+
+    @classmethod
+    def open(cls, folder: Path) -> Cache:
+        found = read_manifest(folder)
+        if found is None:
+            raise InputError(f"{folder} is not a prepared data set; make one with `mona data prepare`")
+        try:
+            cases = tuple(_case(entry) for entry in found["cases"])
+            images = np.load(folder / "images.npy", mmap_mode="r", allow_pickle=False)
+            labels = np.load(folder / "labels.npy", mmap_mode="r", allow_pickle=False)
+            task = Task.from_json(json.dumps(found["task"]))
+            return cls(folder, found["dataset"], task, cases, found["sources"], images, labels)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise InputError(f"{folder} is damaged ({error}); delete it and run `mona data prepare` again") from error
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest of a finished cache of this format; None where there is none."""
+    try:
+        found: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if found.get("format") == FORMAT else None
+
+
+def manifest(dataset: str, task: Task, cases: list[CachedCase], sources: dict[str, Any]) -> str:
+    parts = {"format": FORMAT, "dataset": dataset, "task": json.loads(task.to_json())}
+    return json.dumps({**parts, "cases": [asdict(case) for case in cases], "sources": sources}, indent=1)
+
+
+def _case(entry: dict[str, Any]) -> CachedCase:
+    listed = {f.name for f in fields(CachedCase) if str(f.type).startswith("tuple")}
+    values: dict[str, Any] = {key: tuple(value) if key in listed else value for key, value in entry.items()}
+    return CachedCase(**values)

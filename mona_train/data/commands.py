@@ -1,0 +1,134 @@
+"""`mona data prepare | check | info`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from mona_infer.cli import OutputCommand
+from mona_infer.errors import CheckFailed, InputError
+
+if TYPE_CHECKING:
+    from mona_train.data.cache import Cache
+
+app = typer.Typer(
+    help="Prepare a data set, check it, show what is in it.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+)
+
+NAME = typer.Argument(..., metavar="NAME", help="acdc, lits, mmwhs, mmwhs-mr, phantom, or the path of a data set.")
+SOURCE = typer.Argument(None, metavar="[SRC]", help="Its folder. Default: $MONA_DATA/NAME, else ./data/NAME.")
+OUT = typer.Option(None, help="Where the cache goes. Default: ./cache/NAME-HxW.")
+SIZE = typer.Option(None, metavar="HxW", help="Size of the slices, e.g. 256x256. Default: the data set's own.")
+
+
+@app.command(cls=OutputCommand)
+def prepare(name: str = NAME, source: Path | None = SOURCE, out: Path | None = OUT, size: str | None = SIZE) -> None:
+    """Turn a raw download into one checked cache of slices; a second call finds it done."""
+    cache = prepared(name, source, out, size)
+    labelled = sum(case.first_label is not None for case in cache.cases)
+    patients = len({case.patient for case in cache.cases})
+    typer.echo(
+        f"{cache.dataset}: {patients} patients, {len(cache.cases)} volumes ({labelled} with a label), "
+        f"{len(cache.images)} slices of {cache.task.size[0]}x{cache.task.size[1]}"
+    )
+    typer.echo(f"wrote {cache.folder}")
+
+
+@app.command(cls=OutputCommand)
+def check(
+    name: str = NAME,
+    source: Path | None = SOURCE,
+    json_path: str | None = typer.Option(None, "--json", metavar="[FILE]", help="Write one JSON object."),
+) -> None:
+    """List every problem of a data set in plain words; exit code 1 if any of them is an error."""
+    from dataclasses import asdict
+
+    from mona_train.data.adapters import locate
+    from mona_train.data.check import problems
+
+    adapter, folder = locate(name, source)
+    found = list(problems(adapter, folder))
+    errors = sum(problem.severity == "error" for problem in found)
+    if json_path:
+        report = {"dataset": adapter.name, "folder": str(folder), "problems": [asdict(p) for p in found]}
+        _write(json_path, json.dumps(report, indent=2, default=str) + "\n")
+    if json_path != "-":
+        for problem in found:
+            typer.echo(f"{problem.severity}: {problem.words}")
+        typer.echo(f"{folder}: {errors} error(s), {len(found) - errors} warning(s)")
+    if errors:
+        raise CheckFailed(f"{folder} has {errors} error(s)")
+
+
+@app.command(cls=OutputCommand)
+def info(
+    name: str = NAME,
+    source: Path | None = SOURCE,
+    out: Path | None = OUT,
+    size: str | None = SIZE,
+    picture: Path | None = typer.Option(None, help="Where the class histogram goes. Default: CACHE/classes.png."),
+    json_path: str | None = typer.Option(None, "--json", metavar="[FILE]", help="Write one JSON object."),
+) -> None:
+    """Show the fingerprint of a data set (preparing it first if need be) and draw its class histogram."""
+    from mona_infer.picture import bars
+    from mona_train.data.fingerprint import fingerprint
+
+    cache = prepared(name, source, out, size)
+    facts = fingerprint(cache)
+    shares = {c.name: facts["classes"][c.name] for c in cache.task.classes}
+    where = picture or cache.folder.with_name(cache.folder.name + "-classes.png")
+    bars(where, f"{cache.dataset}: share of labelled voxels", shares, [_visible(c.colour) for c in cache.task.classes])
+    if json_path:
+        _write(json_path, json.dumps(facts, indent=2) + "\n")
+    if json_path != "-":
+        for key, value in facts.items():
+            typer.echo(f"{key + ':':20} {_words(value)}")
+        typer.echo(f"wrote {where}")
+
+
+def prepared(name: str, source: Path | None, out: Path | None = None, size: str | None = None) -> Cache:
+    """Find the data, find or make its cache."""
+    from mona_train.data.adapters import locate
+    from mona_train.data.prepare import prepare as make
+
+    adapter, folder = locate(name, source)
+    shape = _size(size) or adapter.task(folder).size
+    stem = folder.resolve().name if adapter.name == "folder" else adapter.name
+    return make(adapter, folder, out or Path("cache") / f"{stem}-{shape[0]}x{shape[1]}", shape)
+
+
+def _size(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    rows, _, columns = text.lower().partition("x")
+    if not rows.isdigit() or not (columns or rows).isdigit() or not 16 <= int(rows) <= 4096:
+        raise InputError(f"expected --size like 256x256 or 256, found {text!r}")
+    return int(rows), int(columns or rows)
+
+
+def _write(where: str, text: str) -> None:
+    from mona_infer.atomic import write_text
+
+    if where == "-":
+        typer.echo(text, nl=False)
+    else:
+        write_text(Path(where), text)
+
+
+def _visible(colour: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Background is drawn black on scans; on white paper grey reads better."""
+    return (150, 150, 150) if sum(colour) == 0 else colour
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {100 * v:.3g} %" if isinstance(v, float) else f"{k} {v}" for k, v in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return str(value)

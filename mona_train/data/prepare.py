@@ -1,0 +1,201 @@
+"""From a raw download to the cache: in parallel, resumable after any kill, and never half-taken for done.
+
+Each case becomes one shard, named after the hash of all that went into it; shards of an interrupted run are used
+again.  The cache is assembled beside its final place and renamed there as a whole, last of all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mona_infer.align import on_grid_of
+from mona_infer.atomic import atomic_path, write_text
+from mona_infer.errors import InputError
+from mona_infer.progress import progress
+from mona_infer.read import label_ids
+from mona_infer.stack import SliceStack
+from mona_infer.task import Task
+from mona_infer.volume import Volume
+from mona_kernels import native
+from mona_train.data.cache import MANIFEST, Cache, CachedCase, manifest, read_manifest
+from mona_train.data.case import Adapter, Case
+
+STEPS = 65535  # of intensity, in a uint16
+BLACK = 0.05  # below this a pixel is air
+
+
+def prepare(adapter: Adapter, source: Path, folder: Path, size: tuple[int, int] | None = None) -> Cache:
+    """The cache of a dataset at `folder`, made or finished if it is not there."""
+    task = adapter.task(source)
+    task = replace(task, size=size) if size else task
+    cases = adapter.cases(source)
+    if not cases:
+        raise InputError(f"{source} holds no case of {adapter.title}; expected {adapter.layout}")
+    with _only_one(folder):
+        before = read_manifest(folder)
+        sources = _hash_sources(cases, source, (before or {}).get("sources", {}))
+        if before and _same(before, adapter, task, cases, sources):
+            return Cache.open(folder)
+        shards = folder.with_name(folder.name + ".shards")
+        shards.mkdir(parents=True, exist_ok=True)
+        with ThreadPoolExecutor(native.cores()) as pool:
+            jobs = pool.map(lambda case: _shard(case, task, source, sources, shards), cases)
+            files = list(progress(jobs, len(cases), f"preparing {adapter.name}"))
+        _assemble(folder, adapter, task, cases, files, sources)
+        shutil.rmtree(shards)
+    return Cache.open(folder)
+
+
+def _same(before: dict[str, Any], adapter: Adapter, task: Task, cases: list[Case], sources: dict[str, Any]) -> bool:
+    known = [(c["name"], c["patient"], c["part"]) for c in before["cases"]]
+    return (
+        before["dataset"] == adapter.name
+        and before["task"] == json.loads(task.to_json())
+        and known == [(c.name, c.patient, c.part) for c in cases]
+        and {k: v["sha256"] for k, v in before["sources"].items()} == {k: v["sha256"] for k, v in sources.items()}
+    )
+
+
+def _hash_sources(cases: list[Case], source: Path, known: dict[str, Any]) -> dict[str, Any]:
+    """SHA-256 of every source file; one whose size and time are as recorded is not read again."""
+    files = sorted({file for case in cases for file in case.files})
+
+    def look(file: Path) -> tuple[str, dict[str, Any]]:
+        name = _relative(file, source)
+        try:
+            found = file.stat()
+            entry = known.get(name)
+            if entry and (entry["size"], entry["mtime_ns"]) == (found.st_size, found.st_mtime_ns):
+                return name, entry
+            with file.open("rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        except OSError as error:
+            raise InputError(f"{file} cannot be read: {error.strerror or error}") from error
+        return name, {"size": found.st_size, "mtime_ns": found.st_mtime_ns, "sha256": digest}
+
+    with ThreadPoolExecutor(native.cores()) as pool:
+        return dict(progress(pool.map(look, files), len(files), "hashing"))
+
+
+def _relative(file: Path, source: Path) -> str:
+    return file.relative_to(source).as_posix() if file.is_relative_to(source) else str(file)
+
+
+def _shard(case: Case, task: Task, source: Path, sources: dict[str, Any], shards: Path) -> Path:
+    """One case as network-size slices in one file; made only if it is not there."""
+    hashes = [sources[_relative(file, source)]["sha256"] for file in case.files]
+    key = hashlib.sha256(json.dumps([case.name, case.patient, task.to_json(), hashes]).encode()).hexdigest()
+    path = shards / f"{key}.npz"
+    if path.exists():
+        return path
+    image = case.image()
+    stack = SliceStack(image, task)
+    pixels = np.concatenate([_to_steps(batch) for _, batch in stack.batches(16)])
+    labels: NDArray[Any] = np.zeros((0, *task.size), np.uint8)
+    voxels: tuple[int, ...] = ()
+    if case.label is not None:
+        labels, voxels = _labels(case, image, stack, task)
+    view = stack.slicing.view(image.voxels)
+    entry = CachedCase(
+        name=case.name,
+        patient=case.patient,
+        part=case.part,
+        first=0,
+        slices=len(pixels),
+        first_label=0 if case.label is not None else None,
+        reversed=stack.slicing.flips[0],
+        shape=(view.shape[0], view.shape[1], view.shape[2]),
+        spacing=stack.slicing.reorder(image.spacing),
+        low=stack.low,
+        high=stack.high,
+        voxels=voxels,
+        content=tuple(round(float(c), 4) for c in (pixels > BLACK * STEPS).mean(axis=(1, 2))),
+        image_hash=_image_hash(view, image),
+    )
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, images=pixels, labels=labels, entry=np.array(json.dumps(asdict(entry))))
+    return path
+
+
+def _to_steps(values: NDArray[np.float32]) -> NDArray[np.uint16]:
+    return np.asarray(np.rint(values * np.float32(STEPS)), np.uint16)
+
+
+def _labels(case: Case, image: Volume, stack: SliceStack, task: Task) -> tuple[NDArray[np.uint8], tuple[int, ...]]:
+    """Class indices at network size, and how many voxels of each class the scan has."""
+    assert case.label is not None
+    label = on_grid_of(case.label(), image)
+    ids = label_ids(label)
+    index = np.full(int(ids.max()) + 1, 255, np.uint8)
+    for n, c in enumerate(task.classes):
+        index[c.id : c.id + 1] = n
+    classes = index[ids]
+    if classes.max() >= len(task.classes):
+        strange = sorted({int(i) for i in np.unique(ids)} - {c.id for c in task.classes})
+        raise InputError(f"{label.source} holds label {strange[0]}, which {task.name} does not have")
+    view = np.ascontiguousarray(stack.slicing.view(classes))
+    return native.resize(view, task.size, order=0), tuple(
+        int(n) for n in np.bincount(view.ravel(), minlength=len(task.classes))
+    )
+
+
+def _image_hash(view: NDArray[Any], image: Volume) -> str:
+    digest = hashlib.sha256(repr(view.shape).encode())
+    for plane in view:
+        digest.update(image.intensities(plane).tobytes())
+    return digest.hexdigest()
+
+
+def _assemble(
+    folder: Path, adapter: Adapter, task: Task, cases: list[Case], files: list[Path], sources: dict[str, Any]
+) -> None:
+    entries, rows, label_rows = [], 0, 0
+    for file in files:
+        with np.load(file, allow_pickle=False) as shard:
+            entry = json.loads(str(shard["entry"]))
+        entries.append(entry | {"first": rows, "first_label": None if entry["first_label"] is None else label_rows})
+        rows += entry["slices"]
+        label_rows += 0 if entry["first_label"] is None else entry["slices"]
+    new = folder.with_name(folder.name + ".new")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    shapes = {"images": ((rows, *task.size), np.uint16), "labels": ((label_rows, *task.size), np.uint8)}
+    for name, (shape, dtype) in shapes.items():
+        with (new / f"{name}.npy").open("wb") as out:
+            header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(out, header)
+            for file in files:
+                with np.load(file, allow_pickle=False) as shard:
+                    out.write(shard[name].tobytes())
+            out.flush()
+            os.fsync(out.fileno())
+    ordered = [CachedCase(**entry) for entry in entries]
+    write_text(new / MANIFEST, manifest(adapter.name, task, ordered, sources))
+    shutil.rmtree(folder, ignore_errors=True)  # an older cache of other sources or another Task
+    new.rename(folder)
+
+
+@contextlib.contextmanager
+def _only_one(folder: Path) -> Iterator[None]:
+    """Two preparations of one cache take turns; the lock dies with its process."""
+    try:
+        import fcntl
+    except ImportError:  # not a POSIX system: no lock, but every step is still atomic
+        yield
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(folder.name + ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

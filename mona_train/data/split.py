@@ -1,0 +1,158 @@
+"""Who is labelled, who is not, who validates and who tests: by patient, published or drawn, always the same.
+
+The published lists (METHOD 1.1-1.3) are package data in `splits/`; they hold for ratios 0.01, 0.05 and 0.10.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mona_infer.errors import InputError
+from mona_train.data.cache import Cache, CachedCase
+
+LISTS = Path(__file__).parent / "splits"
+PUBLISHED = {"acdc": "ACDC", "lits": "LiTS", "mmwhs": "MMWHS"}
+RATIOS = {0.01: "1", 0.05: "5", 0.1: "10"}
+VALIDATION_SHARE, FEWEST_TO_VALIDATE = 0.15, 5
+# Training slices are chosen without looking at labels (METHOD, Decision 10): CT slices that show enough body.
+LEAST_CONTENT = {"lits": 0.10}
+
+
+@dataclass(frozen=True)
+class Split:
+    """Image rows of the cache to learn from, and names of whole cases to validate and test on."""
+
+    labelled: tuple[int, ...]
+    unlabelled: tuple[int, ...]
+    val: tuple[str, ...]
+    test: tuple[str, ...]
+    labelled_patients: tuple[str, ...]
+    unlabelled_patients: tuple[str, ...]
+    origin: str  # "published" or how it was drawn
+
+    def words(self) -> str:
+        """What every run says before it starts."""
+        people = ", ".join(self.labelled_patients[:12]) + (", ..." if len(self.labelled_patients) > 12 else "")
+        return (
+            f"labelled: {len(self.labelled)} slices of {len(self.labelled_patients)} patient(s) ({people}); "
+            f"unlabelled: {len(self.unlabelled)} slices of {len(self.unlabelled_patients)} patient(s); "
+            f"validation: {len(self.val)} volumes; test: {len(self.test)} volumes; {self.origin}"
+        )
+
+
+def split(cache: Cache, ratio: float | None = None, seed: int | None = None) -> Split:
+    """The split of a dataset at a label ratio (a share of training patients; None: every label there is).
+
+    Published datasets at published ratios give the published patients unless a seed asks for others.
+    """
+    if ratio is not None and not 0 < ratio <= 1:
+        raise InputError(f"expected a label ratio above 0 and up to 1 (0.05 is 5 %), found {ratio}")
+    train, val, test = _parts(cache, seed or 0)
+    named = {case.name: case for case in train}
+    if cache.dataset in PUBLISHED and seed is None and ratio in RATIOS:
+        listed = _read_list(f"{PUBLISHED[cache.dataset]}_train_{RATIOS[ratio]}_")
+        rows = _listed_rows(listed, named, cache)
+        origin = "the published lists"
+    else:
+        chosen = _draw(train, 1.0 if ratio is None else ratio, seed or 0)
+        rows = [row for case in train if case.patient in chosen and case.first_label is not None for row in case.rows]
+        origin = "all labels" if ratio is None else f"drawn by patient with seed {seed or 0}"
+    least = LEAST_CONTENT.get(cache.dataset, 0.0)
+    kept = [row for case in train for row, c in zip(case.rows, case.content, strict=True) if c >= least]
+    labelled = sorted(set(rows) & set(kept))
+    unlabelled = sorted(set(kept) - set(rows))
+    if not labelled:
+        raise InputError(f"{cache.folder}: no training slice has a label at ratio {ratio}; check the data set")
+    owner = {row: case.patient for case in train for row in case.rows}
+    return Split(
+        labelled=tuple(labelled),
+        unlabelled=tuple(unlabelled),
+        val=tuple(case.name for case in val),
+        test=tuple(case.name for case in test),
+        labelled_patients=tuple(sorted({owner[row] for row in labelled})),
+        unlabelled_patients=tuple(sorted({owner[row] for row in unlabelled})),
+        origin=origin,
+    )
+
+
+def _parts(cache: Cache, seed: int) -> tuple[list[CachedCase], list[CachedCase], list[CachedCase]]:
+    """Training, validation and test cases: as published, as the dataset says, or drawn by patient."""
+    if cache.dataset in PUBLISHED:
+        prefix = PUBLISHED[cache.dataset]
+        names = {part: set(_read_list(f"{prefix}_{file}")) for part, file in (("val", "val"), ("test", "test"))}
+        train_names = set(_read_list(f"{prefix}_train_all"))
+        train = [case for case in cache.cases if case.name in train_names]
+        val = [case for case in cache.cases if case.name in names["val"]]
+        return train, val, [case for case in cache.cases if case.name in names["test"]]
+    test = [case for case in cache.cases if case.part == "test"]
+    val = [case for case in cache.cases if case.part == "val"]
+    train = [case for case in cache.cases if case.part not in ("test", "val")]
+    labelled = {case.patient for case in train if case.first_label is not None}
+    if val or len(labelled) < FEWEST_TO_VALIDATE:
+        return train, val, test
+    groups = [group for group in _groups(train) if group & labelled]
+    order = np.random.default_rng([seed, 1]).permutation(len(groups))
+    wanted, held = max(1, round(VALIDATION_SHARE * len(labelled))), set[str]()
+    for n in order:
+        if len(held & labelled) >= wanted:
+            break
+        held |= groups[n]
+    return (
+        [case for case in train if case.patient not in held],
+        [case for case in train if case.patient in held and case.first_label is not None],
+        test,
+    )
+
+
+def _draw(train: list[CachedCase], ratio: float, seed: int) -> set[str]:
+    """Patients to label: about `ratio` of all training patients, at least one, duplicates together."""
+    labelled = {case.patient for case in train if case.first_label is not None}
+    wanted = max(1, round(ratio * len({case.patient for case in train})))
+    groups = [group & labelled for group in _groups(train) if group & labelled]
+    chosen: set[str] = set()
+    for n in np.random.default_rng([seed, 2]).permutation(len(groups)):
+        if len(chosen) >= wanted:
+            break
+        chosen |= groups[n]
+    return chosen
+
+
+def _groups(cases: list[CachedCase]) -> list[set[str]]:
+    """Patients, those who share an identical image taken as one; in a fixed order."""
+    by_image: dict[str, set[str]] = defaultdict(set)
+    for case in cases:
+        by_image[case.image_hash].add(case.patient)
+    groups: list[set[str]] = []
+    for people in by_image.values():
+        joined = [group for group in groups if group & people]
+        groups = [group for group in groups if not group & people] + [people.union(*joined)]
+    return sorted(groups, key=min)
+
+
+def _listed_rows(listed: list[str], named: dict[str, CachedCase], cache: Cache) -> list[int]:
+    """Rows of listed cases (`patient099_frame01`) or of listed slices of one (`ct_train_1018_slice_42`, from 1)."""
+    rows: list[int] = []
+    for name in listed:
+        case_name, _, number = name.partition("_slice_")
+        case = named.get(case_name)
+        if case is None or case.first_label is None:
+            raise InputError(f"{cache.folder} has no labelled case {case_name}, which the published split labels")
+        if not number:
+            rows += case.rows
+            continue
+        at = int(number) - 1
+        if not 0 <= at < case.slices:
+            raise InputError(f"{cache.folder}: {case_name} has {case.slices} slices, the published split labels {name}")
+        rows.append(case.first + (case.slices - 1 - at if case.reversed else at))
+    return rows
+
+
+def _read_list(name: str) -> list[str]:
+    """A published list, without file endings; LiTS and MMWHS have no list for validation."""
+    path = LISTS / f"{name}.txt"
+    lines = path.read_text(encoding="utf-8").split() if path.exists() else []
+    return [line.removesuffix(".h5") for line in lines]
