@@ -25,10 +25,10 @@ lint: $(INSTALLED)
 
 # The tests of every day: 2 workers, a fixed sample of the full-size sets.
 test: lint
-	$(BIN)/python -m pytest -n 2 -m "not full and not gpu"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not full and not gpu"
 
 test-all: lint
-	$(BIN)/python -m pytest -n 2 -m "not gpu"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not gpu"
 
 # Alone on the machine, please: it measures.
 bench: $(INSTALLED)

@@ -16,7 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 from mona_infer import __version__
 from mona_infer.errors import MonaError
 
-# name -> ("module:function" or "module:Typer", the line `mona --help` shows).  Only here may mona_infer name mona_train.
+# name -> ("module:function" or "module:Typer", what `mona --help` says).  Only here may mona_infer name mona_train.
 COMMANDS = {
     "evaluate": ("mona_infer.evaluate:evaluate", "Measure masks against references: DSC, ASD, ASSD, HD95."),
     "data": ("mona_train.data.commands:app", "Prepare a data set, check it, show what is in it."),

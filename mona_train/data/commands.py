@@ -34,7 +34,7 @@ def prepare(name: str = NAME, source: Path | None = SOURCE, out: Path | None = O
     labelled = sum(case.first_label is not None for case in cache.cases)
     patients = len({case.patient for case in cache.cases})
     typer.echo(
-        f"{cache.dataset}: {patients} patients, {len(cache.cases)} volumes ({labelled} with a label), "
+        f"{cache.task.name}: {patients} patients, {len(cache.cases)} volumes ({labelled} with a label), "
         f"{len(cache.images)} slices of {cache.task.size[0]}x{cache.task.size[1]}"
     )
     typer.echo(f"wrote {cache.folder}")
@@ -83,7 +83,9 @@ def info(
     facts = fingerprint(cache)
     shares = {c.name: facts["classes"][c.name] for c in cache.task.classes}
     where = picture or cache.folder.with_name(cache.folder.name + "-classes.png")
-    bars(where, f"{cache.dataset}: share of labelled voxels", shares, [_visible(c.colour) for c in cache.task.classes])
+    bars(
+        where, f"{cache.task.name}: share of labelled voxels", shares, [_visible(c.colour) for c in cache.task.classes]
+    )
     if json_path:
         _write(json_path, json.dumps(facts, indent=2) + "\n")
     if json_path != "-":

@@ -21,7 +21,7 @@ def fingerprint(cache: Cache) -> dict[str, Any]:
     for case in cases:
         same[case.image_hash].add(case.patient)
     return {
-        "dataset": cache.dataset,
+        "dataset": cache.task.name,
         "patients": len({case.patient for case in cases}),
         "volumes": len(cases),
         "labelled volumes": len(labelled),

@@ -46,15 +46,14 @@ def prepare(adapter: Adapter, source: Path, folder: Path, size: tuple[int, int] 
     with _only_one(folder):
         before = read_manifest(folder)
         sources = _hash_sources(cases, source, (before or {}).get("sources", {}))
-        if before and _same(before, adapter, task, cases, sources):
-            return Cache.open(folder)
         shards = folder.with_name(folder.name + ".shards")
-        shards.mkdir(parents=True, exist_ok=True)
-        with ThreadPoolExecutor(native.cores()) as pool:
-            jobs = pool.map(lambda case: _shard(case, task, source, sources, shards), cases)
-            files = list(progress(jobs, len(cases), f"preparing {adapter.name}"))
-        _assemble(folder, adapter, task, cases, files, sources)
-        shutil.rmtree(shards)
+        if not before or not _same(before, adapter, task, cases, sources):
+            shards.mkdir(parents=True, exist_ok=True)
+            with ThreadPoolExecutor(native.cores()) as pool:
+                jobs = pool.map(lambda case: _shard(case, task, source, sources, shards), cases)
+                files = list(progress(jobs, len(cases), f"preparing {adapter.name}"))
+            _assemble(folder, adapter, task, files, sources)
+        shutil.rmtree(shards, ignore_errors=True)  # also those of a run killed just before this line
     return Cache.open(folder)
 
 
@@ -158,9 +157,7 @@ def _image_hash(view: NDArray[Any], image: Volume) -> str:
     return digest.hexdigest()
 
 
-def _assemble(
-    folder: Path, adapter: Adapter, task: Task, cases: list[Case], files: list[Path], sources: dict[str, Any]
-) -> None:
+def _assemble(folder: Path, adapter: Adapter, task: Task, files: list[Path], sources: dict[str, Any]) -> None:
     entries, rows, label_rows = [], 0, 0
     for file in files:
         with np.load(file, allow_pickle=False) as shard:

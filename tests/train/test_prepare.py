@@ -23,6 +23,8 @@ from mona_train.data.cache import Cache
 from mona_train.data.case import Adapter, Case
 from mona_train.data.prepare import STEPS, prepare
 
+pytestmark = pytest.mark.xdist_group("prepare")  # one worker makes the uninterrupted cache once
+
 TASK = replace(CARDIAC, name="tiny", size=(32, 48))
 MONA = Path(sys.executable).with_name("mona")
 
@@ -166,13 +168,34 @@ def test_a_damaged_cache_is_named(source, tmp_path, spoil):
         Cache.open(folder)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A data set that takes a while, its cache made without interruption, and how long that took."""
+    folder = tmp_path_factory.mktemp("whole")
+    raw = folder / "Dataset007_Kill"
+    for name in ("imagesTr", "labelsTr"):
+        (raw / name).mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    affine = np.diag([1.0, 1.0, 8.0, 1.0])
+    for n in range(24):
+        image = rng.integers(0, 900, (160, 150, 12)).astype(np.int16)
+        nib.save(nib.Nifti1Image(image, affine), raw / "imagesTr" / f"case{n:02d}_0000.nii.gz")
+        nib.save(nib.Nifti1Image((image > 500).astype(np.uint8), affine), raw / "labelsTr" / f"case{n:02d}.nii.gz")
+    labels = {"background": 0, "bright": 1}
+    facts = {"channel_names": {"0": "MRI"}, "labels": labels, "numTraining": 24, "file_ending": ".nii.gz"}
+    (raw / "dataset.json").write_text(json.dumps(facts))
+    start = time.monotonic()
+    subprocess.run([MONA, "data", "prepare", raw, "--out", folder / "cache"], check=True, capture_output=True)
+    return raw, contents(folder / "cache"), time.monotonic() - start
+
+
 @pytest.mark.parametrize("kill", [pytest.param(n, marks=[pytest.mark.full] if n >= 3 else []) for n in range(20)])
-def test_killed_at_any_moment_and_repeated(tmp_path_factory, tmp_path, kill):
-    """SIGKILL `mona data prepare phantom`, repeat it, and compare every byte with an uninterrupted run."""
-    command = [MONA, "data", "prepare", "phantom", "--size", "64x64", "--out", tmp_path / "cache"]
-    expected, seconds = uninterrupted(tmp_path_factory)
+def test_killed_at_any_moment_and_repeated(whole, tmp_path, kill):
+    """SIGKILL `mona data prepare`, repeat it, and compare every byte with the uninterrupted run."""
+    raw, expected, seconds = whole
+    command = [MONA, "data", "prepare", raw, "--out", tmp_path / "cache"]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    time.sleep(random.Random(kill).uniform(0.3, 1.0) * seconds)
+    time.sleep(random.Random(kill).uniform(0.25, 1.0) * seconds)
     child.send_signal(signal.SIGKILL)
     child.wait()
     if (tmp_path / "cache").exists():  # if it is there at all, it is whole
@@ -180,19 +203,3 @@ def test_killed_at_any_moment_and_repeated(tmp_path_factory, tmp_path, kill):
     subprocess.run(command, check=True, capture_output=True)
     assert contents(tmp_path / "cache") == expected
     assert {p.name for p in tmp_path.iterdir()} == {"cache", "cache.lock"}
-
-
-_KNOWN = {}
-
-
-def uninterrupted(factory):
-    if not _KNOWN:
-        folder = factory.mktemp("whole") / "cache"
-        start = time.monotonic()
-        subprocess.run(
-            [MONA, "data", "prepare", "phantom", "--size", "64x64", "--out", folder], check=True, capture_output=True
-        )
-        _KNOWN["seconds"] = time.monotonic() - start
-        _KNOWN["contents"] = contents(folder)
-        assert json.loads(_KNOWN["contents"]["manifest.json"])["dataset"] == "phantom"
-    return _KNOWN["contents"], _KNOWN["seconds"]

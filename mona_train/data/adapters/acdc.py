@@ -1,0 +1,134 @@
+"""ACDC: short-axis cine MR of the heart, two labelled frames a patient, as the challenge or as h5 (`acdc_h5`).
+
+The challenge has patientNNN/patientNNN_frameFF[_gt].nii.gz, where FF counts the frames of the cine and Info.cfg says
+which are end-diastole and end-systole.  The published lists renumber them, and so do the case names here:
+patientNNN_frame01 is ED, patientNNN_frame02 is ES.  Without an Info.cfg the frames are taken in order of number.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from mona_infer.errors import InputError
+from mona_infer.task import CARDIAC, Task
+from mona_infer.volume import Volume
+from mona_train.data.adapters import acdc_h5
+from mona_train.data.adapters.reading import files_below, once, read_image, read_label
+from mona_train.data.case import Adapter, Case, Part
+
+FRAME = re.compile(r"(patient\d{3})_frame(\d+)(_gt)?\.nii(\.gz)?")
+Frames = dict[int, Path]
+
+
+def recognises(folder: Path) -> bool:
+    return any(_frame(path) or acdc_h5.is_part(path) for path in files_below(folder))
+
+
+def task(folder: Path) -> Task:
+    return replace(CARDIAC, name="acdc")
+
+
+def cases(folder: Path) -> list[Case]:
+    images: dict[str, Frames] = {}
+    labels: dict[str, Frames] = {}
+    infos: dict[str, Path] = {}
+    h5 = []
+    for path in files_below(folder):
+        if match := _frame(path):
+            kind = labels if match[3] else images
+            once(kind.setdefault(match[1], {}), int(match[2]), path)
+        elif path.name.lower() == "info.cfg":
+            infos[path.parent.name] = path
+        elif acdc_h5.is_part(path):
+            h5.append(path)
+    patients = sorted({*images, *labels})
+    if patients and h5:
+        raise InputError(f"{folder} holds both layouts of ACDC (.nii and .h5); give the folder of one of them")
+    if h5:
+        return acdc_h5.cases(folder, h5)
+    if not patients:
+        raise InputError(f"{folder} holds no frame of an ACDC patient; expected {ADAPTER.layout}")
+    return [
+        case
+        for patient in patients
+        for case in _of_patient(folder, patient, images.get(patient, {}), labels.get(patient, {}), infos.get(patient))
+    ]
+
+
+def _frame(path: Path) -> re.Match[str] | None:
+    """Frames lie below a folder of their patient: a labelsTr/patient001_frame01.nii.gz is nnU-Net's, not ours."""
+    match = FRAME.fullmatch(path.name)
+    return match if match and match[1] in path.parts[:-1] else None
+
+
+def _of_patient(folder: Path, patient: str, images: Frames, labels: Frames, info: Path | None) -> list[Case]:
+    numbers = _named_frames(info) if info else None
+    if numbers is None:
+        numbers = sorted({*images, *labels})
+        if len(numbers) > 2:
+            where = next(iter((images or labels).values())).parent
+            raise InputError(f"{where} has frames {numbers} and no Info.cfg to tell which are ED and ES; add it")
+    out = []
+    for order, number in enumerate(numbers, start=1):
+        image, label = images.get(number), labels.get(number)
+        some = image or label or info or next(iter({**images, **labels}.values()))
+        part: Part | None = "test" if "testing" in some.relative_to(folder).parts else None  # patients 101 to 150
+        out.append(
+            Case(
+                name=f"{patient}_frame{order:02d}",
+                patient=patient,
+                files=tuple(f for f in (image, label) if f),
+                image=partial(_image, image or some.parent / f"{patient}_frame{number:02d}.nii.gz"),
+                label=partial(_label, label) if label else None,
+                part=part,
+            )
+        )
+    return out
+
+
+def _named_frames(info: Path) -> list[int] | None:
+    """The numbers of ED and ES, in this order."""
+    try:
+        text = info.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InputError(f"{info} cannot be read: {error.strerror or error}") from error
+    found = {key: int(number) for key, number in re.findall(r"^\s*(ED|ES)\s*:\s*(\d+)", text, re.MULTILINE)}
+    return [found["ED"], found["ES"]] if len(found) == 2 else None
+
+
+def _image(path: Path) -> Volume:
+    return _true_spacing(read_image(path, "MR"))
+
+
+def _label(path: Path) -> Volume:
+    return _true_spacing(read_label(path))
+
+
+def _true_spacing(volume: Volume) -> Volume:
+    """The challenge's files have an sform without scale, diag(-1, -1, 1), over the right pixdim (nnUNet#2741)."""
+    zooms = np.array(volume.header.get_zooms()[:3], np.float64)
+    if (zooms <= 0).any() or np.allclose(zooms, volume.spacing, rtol=0.01):
+        return volume
+    affine = volume.affine.copy()
+    affine[:3, :3] *= zooms / volume.spacing
+    note = "the header's matrix has no scale; the spacing is taken from pixdim"
+    return replace(volume, affine=affine, header=None, notes=(*volume.notes, note))
+
+
+ADAPTER = Adapter(
+    name="acdc",
+    title="ACDC: cardiac MR, 100 patients, ED and ES",
+    recognises=recognises,
+    task=task,
+    cases=cases,
+    source="https://humanheart-project.creatis.insa-lyon.fr/database (or as h5 from https://github.com/HiLab-git/SSL4MIS)",
+    licence="CC BY-NC-SA 4.0; cite Bernard et al., IEEE TMI 2018",
+    layout="acdc/patient001/{Info.cfg, patient001_frame01.nii.gz, patient001_frame01_gt.nii.gz, ...}, also below "
+    "training/ and testing/; or acdc/data/{patient001_frame01.h5, slices/patient001_frame01_slice_1.h5}",
+    volumes=2,
+)

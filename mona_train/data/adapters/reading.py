@@ -1,0 +1,80 @@
+"""What the adapters share: finding files below a folder, and reading images and labels with their traps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+from numpy.typing import NDArray
+
+from mona_infer.errors import InputError
+from mona_infer.read import label_ids, read_volume
+from mona_infer.volume import Volume
+
+ENDINGS = (".nii.gz", ".nii")
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """All files below, in a fixed order, through links; hidden ones and what macOS leaves (._x, __MACOSX) are not."""
+    seen = set()
+    for root, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(root)
+        if real in seen:  # a link that leads back up
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(f for f in folders if not f.startswith(".") and f != "__MACOSX")
+        yield from (Path(root, name) for name in sorted(names) if not name.startswith("."))
+
+
+def stem(path: Path) -> str:
+    """The name without .nii or .nii.gz."""
+    return next((path.name[: -len(e)] for e in ENDINGS if path.name.lower().endswith(e)), path.name)
+
+
+def once(found: dict[Any, Path], key: Any, path: Path) -> None:
+    """Enter a file under its key; a second file for the same thing cannot be chosen between."""
+    if key in found:
+        raise InputError(f"{found[key]} and {path} are both there for one scan; remove one of them")
+    found[key] = path
+
+
+def grid(path: Path) -> tuple[tuple[int, ...], NDArray[np.float64]]:
+    """Shape and affine from the header alone."""
+    try:
+        header = nib.load(path)
+        return tuple(int(n) for n in header.shape), np.asarray(header.affine, np.float64)
+    except Exception as error:  # nibabel has no common base for what a mangled file can raise
+        raise InputError(f"{path} is not readable NIfTI ({error})") from error
+
+
+def read_image(path: Path, modality: str | None) -> Volume:
+    volume = read_volume(path)
+    return replace(volume, modality=modality) if modality else volume
+
+
+def read_label(path: Path, image: Path | None = None) -> Volume:
+    """Label ids on the label's own grid, or on its image's where the label has none of its own.
+
+    LiTS has label files written without any geometry: 1 mm, unturned, from (0, 0, 0) or (1, 1, 1), beside scans of
+    0.8 x 0.8 x 2.5 mm (nnUNet#2751).  Their voxels lie in the order of the scan's.
+    """
+    volume = read_volume(path)
+    volume = replace(volume, voxels=label_ids(volume), slope=1.0, intercept=0.0)
+    if image is None or not image.is_file() or not _has_no_geometry(volume.affine):
+        return volume
+    _, affine = grid(image)
+    if np.array_equal(affine, volume.affine):
+        return volume
+    note = "the label's header has no geometry; its voxels are taken to lie on those of the image"
+    return replace(volume, affine=affine, header=None, notes=(*volume.notes, note))
+
+
+def _has_no_geometry(affine: NDArray[np.float64]) -> bool:
+    origin = affine[:3, 3]
+    return np.array_equal(affine[:3, :3], np.eye(3)) and ((origin == 0).all() or (origin == 1).all())

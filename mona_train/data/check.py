@@ -1,0 +1,221 @@
+"""`mona data check`: what is wrong with a dataset, case by case, in words that name the file.
+
+Geometry is judged by `mona_infer.align.on_grid_of`: image and label may be stored in different axis orders, and their
+headers may differ by up to 0.01 of a voxel at the corners of the volume, which is rounding; more is an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from mona_infer.align import on_grid_of
+from mona_infer.errors import InputError
+from mona_infer.progress import progress
+from mona_infer.read import label_ids
+from mona_infer.slicing import slicing
+from mona_infer.task import Task
+from mona_infer.volume import Volume
+from mona_train.data.case import Adapter, Case
+
+Severity = Literal["error", "warning"]
+WORKERS = 2  # and so at most two cases in memory
+PLAUSIBLE = (0.05, 20.0)  # mm between neighbours, from micro-CT to the thickest slices
+UNLIKE = 5.0  # times the median of the dataset; LiTS alone spans 0.45 to 6 mm
+ENOUGH = 4  # cases to speak of a median
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An error keeps a case from being used as it is; a warning is for the user to judge."""
+
+    severity: Severity
+    case: str  # empty: the dataset as a whole
+    file: str
+    words: str  # a sentence with the file's name in it
+
+
+@dataclass
+class Finding:
+    """What is kept of a case once its voxels are gone."""
+
+    case: Case
+    problems: list[Problem] = field(default_factory=list)
+    spacing: tuple[float, float, float] | None = None  # slices, rows, columns
+    image: str = ""  # content hash
+    label: str = ""
+    notes: set[str] = field(default_factory=set)
+
+    @property
+    def file(self) -> str:
+        return str(self.case.files[0]) if self.case.files else self.case.name
+
+    def add(self, severity: Severity, words: str, file: str | None = None) -> None:
+        self.problems.append(Problem(severity, self.case.name, file or self.file, words))
+
+
+def problems(adapter: Adapter, folder: Path) -> Iterator[Problem]:
+    """Read every case once and report what is wrong with it, then what is wrong among them."""
+    task, cases = adapter.task(folder), adapter.cases(folder)
+    findings = []
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for finding in progress(pool.map(partial(examine, task=task), cases), len(cases), "checking"):
+            yield from finding.problems
+            findings.append(finding)
+    yield from _repeated_names(cases)
+    yield from _missing_volumes(cases, adapter.volumes)
+    yield from _duplicates(findings)
+    yield from _unlike_spacings(findings)
+    yield from _notes(findings)
+    if cases and not any(case.label for case in cases):
+        yield Problem("error", "", str(folder), f"{folder}: none of {len(cases)} cases has a label")
+    for words in adapter.remarks(folder) if adapter.remarks else ():
+        yield Problem("warning", "", str(folder), words)
+
+
+def examine(case: Case, task: Task) -> Finding:
+    """All that can be said of one case by itself."""
+    finding = Finding(case)
+    image = label = None
+    try:
+        image = case.image()
+    except (InputError, OSError) as error:
+        finding.add("error", str(error))
+    try:
+        label = case.label() if case.label else None
+    except (InputError, OSError) as error:
+        finding.add("error", str(error), str(case.files[-1]) if case.files else None)
+    if image is not None:
+        _examine_image(finding, image, task)
+    if label is not None:
+        try:
+            _examine_label(finding, label, task)
+            if image is not None:
+                on_grid_of(label, image)
+        except InputError as error:
+            finding.add("error", str(error), label.source)
+    return finding
+
+
+def content_hash(volume: Volume) -> str:
+    """SHA-256 of shape and intensities (as float32, in file order): equal for equal scans whatever their dtype."""
+    digest = hashlib.sha256(repr(volume.shape).encode())
+    for k in range(volume.shape[2]):
+        plane = volume.intensities(volume.voxels[:, :, k])
+        plane += 0.0  # -0.0 is 0.0
+        digest.update(plane.astype("<f4", copy=False).tobytes(order="F"))
+    return digest.hexdigest()
+
+
+def _examine_image(finding: Finding, image: Volume, task: Task) -> None:
+    cut = slicing(image.affine, task.slices, task.fallback)
+    finding.spacing = cut.reorder(image.spacing)
+    finding.image = content_hash(image)
+    finding.notes |= set(image.notes)
+    if not all(PLAUSIBLE[0] <= s <= PLAUSIBLE[1] for s in image.spacing):
+        finding.add("warning", f"{image.source} has voxels of {_mm(image.spacing)}", image.source)
+    count = image.shape[cut.axes[0]]
+    if count == 1:
+        finding.add("warning", f"{image.source} has a single slice", image.source)
+    odd, low, high = 0, np.inf, -np.inf
+    for k in range(image.shape[2]):
+        plane = image.intensities(image.voxels[:, :, k])
+        finite = np.isfinite(plane)
+        odd += int(plane.size - finite.sum())
+        if finite.any():
+            low, high = min(low, float(plane[finite].min())), max(high, float(plane[finite].max()))
+    if odd:
+        finding.add("error", f"{image.source} holds {odd} voxels that are not numbers (NaN or infinite)", image.source)
+    if low == high:
+        finding.add("warning", f"{image.source} is empty: every voxel is {low:g}", image.source)
+
+
+def _examine_label(finding: Finding, label: Volume, task: Task) -> None:
+    finding.label = content_hash(label)
+    finding.notes |= set(label.notes)
+    ids = label_ids(label)
+    counts = np.zeros(1 << 16, np.int64)
+    for k in range(label.shape[2]):
+        counts += np.bincount(ids[:, :, k].ravel(), minlength=1 << 16)
+    known = {c.id for c in task.classes}
+    for number in sorted({int(i) for i in np.flatnonzero(counts)} - known):
+        finding.add(
+            "error",
+            f"{label.source} holds label id {number} in {counts[number]} voxels; "
+            f"the task has {', '.join(map(str, sorted(known)))}",
+            label.source,
+        )
+    if not counts[1:].any():
+        finding.add("warning", f"{label.source} is an empty label: all of it is background", label.source)
+
+
+def _repeated_names(cases: list[Case]) -> Iterator[Problem]:
+    for name, count in Counter(case.name for case in cases).items():
+        if count > 1:
+            file = next(str(f) for case in cases if case.name == name for f in (*case.files, name))
+            yield Problem("error", name, file, f"{count} cases are called {name}, one of them from {file}")
+
+
+def _missing_volumes(cases: list[Case], expected: int | None) -> Iterator[Problem]:
+    by_patient = defaultdict(list)
+    for case in cases:
+        by_patient[case.patient].append(case)
+    for patient, of_patient in by_patient.items():
+        if expected and len(of_patient) < expected:
+            file = str((*of_patient[0].files, patient)[0])
+            words = f"{patient} has {len(of_patient)} of {expected} frames: only {file}"
+            yield Problem("error", of_patient[0].name, file, words)
+
+
+def _duplicates(findings: list[Finding]) -> Iterator[Problem]:
+    """The same image under two names, as ACDC's patient074 and patient076: on two sides of a split, a leak."""
+    same = defaultdict(list)
+    for finding in findings:
+        if finding.image:
+            same[finding.image].append(finding)
+    for first, *others in same.values():
+        for other in others:
+            labels = "the same label" if first.label == other.label else "different labels"
+            if not (first.label and other.label):
+                labels = "a label for one at most"
+            words = (
+                f"{other.case.name} is the same image as {first.case.name}, with {labels} "
+                f"({other.file} and {first.file}); keep both in one part of a split"
+            )
+            yield Problem("warning", other.case.name, other.file, words)
+
+
+def _unlike_spacings(findings: list[Finding]) -> Iterator[Problem]:
+    measured = [(f, f.spacing) for f in findings if f.spacing]
+    if len(measured) < ENOUGH:
+        return
+    median = np.median([spacing for _, spacing in measured], axis=0)
+    for finding, spacing in measured:
+        ratio = np.array(spacing) / median
+        if max(ratio.max(), 1 / ratio.min()) > UNLIKE:
+            words = f"{finding.file} has voxels of {_mm(spacing)} where {_mm(median)} is usual (slice, row, column)"
+            yield Problem("warning", finding.case.name, finding.file, words)
+
+
+def _notes(findings: list[Finding]) -> Iterator[Problem]:
+    """What the readers noticed, once for all the cases it holds for."""
+    by_note = defaultdict(list)
+    for finding in findings:
+        for note in finding.notes:
+            by_note[note].append(finding)
+    for note, having in sorted(by_note.items()):
+        first = having[0]
+        others = f" and {len(having) - 1} more" if len(having) > 1 else ""
+        yield Problem("warning", first.case.name if not others else "", first.file, f"{first.file}{others}: {note}")
+
+
+def _mm(spacing: Iterable[float]) -> str:
+    return " x ".join(f"{s:.3g}" for s in spacing) + " mm"
