@@ -1,76 +1,31 @@
 """`make bench`: each row first proves that the answers agree, then prints ours against named peers in one run.
 
-Times are the best of several runs; memory is the peak above what was held before the call.
+Times are the best of several runs; memory is the peak above what was held before the call; ratios are to the first row.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import gzip
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+import bench_augment
 import nibabel as nib
 import numpy as np
+from measuring import console, cost, show
 from medpy.metric import binary as medpy
-from rich.console import Console
-from rich.table import Table
 from scipy.ndimage import binary_erosion, distance_transform_edt, gaussian_filter, generate_binary_structure, zoom
 from surface_distance import metrics as deepmind
 
 from mona_infer.metrics import score_case
 from mona_infer.nifti import read_nifti
 from mona_kernels import native
-
-console = Console()
-
-
-@dataclass(frozen=True)
-class Cost:
-    seconds: float
-    megabytes: float
-    answer: Any
-
-
-def cost(call: Callable[[], Any], runs: int) -> Cost:
-    times, peak = [], 0.0
-    for _ in range(runs):
-        ctypes.CDLL(None).malloc_trim(0)  # or what an earlier call freed would be used again, uncounted
-        Path("/proc/self/clear_refs").write_text("5")  # resets the peak (proc(5))
-        before, start = _memory("VmRSS"), time.perf_counter()
-        answer = call()
-        times.append(time.perf_counter() - start)
-        peak = max(peak, _memory("VmHWM") - before)
-    return Cost(min(times), peak, answer)
-
-
-def _memory(key: str) -> float:
-    """Megabytes of this process."""
-    line = next(row for row in Path("/proc/self/status").read_text().splitlines() if row.startswith(key))
-    return int(line.split()[1]) * 1024 / 1e6
-
-
-def show(title: str, rows: dict[str, Cost]) -> None:
-    """The first row is ours; ratios say how many times more the others need."""
-    table = Table("", "time", "x ours", "peak memory", "x ours", title=title, title_justify="left")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    ours = next(iter(rows.values()))
-    for name, c in rows.items():
-        memory = f"{c.megabytes / max(ours.megabytes, 1.0):.1f}"
-        table.add_row(
-            name, f"{1e3 * c.seconds:.1f} ms", f"{c.seconds / ours.seconds:.1f}", f"{c.megabytes:.0f} MB", memory
-        )
-    console.print(table)
 
 
 def ellipsoid(shape: tuple[int, int, int], seed: int) -> np.ndarray:
@@ -189,6 +144,7 @@ def main() -> None:
     bench_help()
     bench_gzip()
     bench_resize()
+    bench_augment.main()
     bench_surfaces(args.quick)
 
 

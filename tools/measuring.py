@@ -1,0 +1,55 @@
+"""Time and peak memory of a call, the same way for every benchmark."""
+
+from __future__ import annotations
+
+import ctypes
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+console = Console()
+
+
+@dataclass(frozen=True)
+class Cost:
+    best: float  # milliseconds; other work on the machine can only lengthen a run, so the shortest is the truest
+    median: float
+    megabytes: float  # peak above what was held before the call
+    answer: Any
+
+
+def cost(call: Callable[[], Any], runs: int) -> Cost:
+    times, peak, answer = [], 0.0, None
+    for _ in range(runs):
+        answer = None
+        ctypes.CDLL(None).malloc_trim(0)  # or what an earlier call freed would be used again, uncounted
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak (proc(5))
+        before, start = _memory("VmRSS"), time.perf_counter()
+        answer = call()
+        times.append(1e3 * (time.perf_counter() - start))
+        peak = max(peak, _memory("VmHWM") - before)
+    return Cost(min(times), statistics.median(times), peak, answer)
+
+
+def show(title: str, rows: dict[str, Cost]) -> None:
+    """The first row is what the others are compared with; ratios say how many times more they need."""
+    table = Table("", "time", "ratio", "peak memory", "ratio", title=title, title_justify="left")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    first = next(iter(rows.values()))
+    for name, c in rows.items():
+        ratios = f"{c.best / first.best:.3g}", f"{c.megabytes / max(first.megabytes, 1.0):.3g}"
+        table.add_row(name, f"{c.best:.1f} ms", ratios[0], f"{c.megabytes:.0f} MB", ratios[1])
+    console.print(table)
+
+
+def _memory(key: str) -> float:
+    """Megabytes of this process."""
+    line = next(row for row in Path("/proc/self/status").read_text().splitlines() if row.startswith(key))
+    return int(line.split()[1]) * 1024 / 1e6
