@@ -45,6 +45,9 @@ class OutputCommand(TyperCommand):
     """Lets `--json` and `--csv` stand alone (standard output) or name a file of that suffix."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if "--help" in args:  # typer would import pydantic first, to learn that a flag is a flag
+            typer.echo(ctx.get_help())
+            raise typer.Exit
         filled: list[str] = []
         for option, following in pairwise([*args, ""]):
             filled.append(option)
@@ -60,23 +63,29 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return LazyCommand(cmd_name, *COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        # Not options to typer: reading even their defaults would import pydantic, 0.1 s before every command.
+        if args[:1] in (["--version"], ["--help"]):
+            typer.echo(f"mona {__version__}" if args[0] == "--version" else ctx.get_help())
+            raise typer.Exit
+        return super().parse_args(ctx, args)
 
-app = typer.Typer(cls=LazyGroup, add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"mona {__version__}")
-        raise typer.Exit
+app = typer.Typer(
+    cls=LazyGroup,
+    add_completion=False,
+    add_help_option=False,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+)
 
 
 @app.callback()
-def mona(
-    version: bool = typer.Option(
-        False, "--version", callback=_show_version, is_eager=True, help="Print the version and stop."
-    ),
-) -> None:
-    """Segment medical volumes from hundreds of scans and a handful of labels."""
+def mona() -> None:
+    """Segment medical volumes from hundreds of scans and a handful of labels.
+
+    `mona COMMAND --help` explains a command, `mona --version` prints the version.
+    """
 
 
 def main() -> NoReturn:
@@ -96,7 +105,8 @@ def main() -> NoReturn:
         if not hasattr(error, "format_message"):  # typer's own usage errors; anything else is a bug in mona
             raise
         hint = getattr(getattr(error, "ctx", None), "command_path", "mona")
-        code = _complain(f"{error.format_message().rstrip('.')} (see `{hint} --help`)", 2)
+        words = error.format_message().rstrip(".")  # none where the help was shown for want of arguments
+        code = _complain(f"{words} (see `{hint} --help`)", 2) if words else 2
     sys.exit(code)
 
 

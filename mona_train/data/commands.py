@@ -22,7 +22,7 @@ app = typer.Typer(
 )
 
 NAME = typer.Argument(..., metavar="NAME", help="acdc, lits, mmwhs, mmwhs-mr, phantom, or the path of a data set.")
-SOURCE = typer.Argument(None, metavar="[SRC]", help="Its folder. Default: $MONA_DATA/NAME, else ./data/NAME.")
+SOURCE = typer.Argument(None, metavar="SRC", help="Its folder. Default: $MONA_DATA/NAME, else ./data/NAME.")
 OUT = typer.Option(None, help="Where the cache goes. Default: ./cache/NAME-HxW.")
 SIZE = typer.Option(None, metavar="HxW", help="Size of the slices, e.g. 256x256. Default: the data set's own.")
 
