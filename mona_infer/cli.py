@@ -92,15 +92,17 @@ def main() -> NoReturn:
     """Run a command; whatever the user can mend ends as one sentence on standard error."""
     try:
         code = app(standalone_mode=False) or 0
+        if code == 130:  # how typer returns from Ctrl-C
+            _complain("interrupted", code)
     except MonaError as error:
         code = _complain(str(error), error.exit_code)
     except MemoryError:
         code = _complain("there is not enough memory for this; try a smaller volume or close other programs", 2)
-    except KeyboardInterrupt:
-        code = _complain("interrupted", 130)
     except BrokenPipeError:  # `mona ... | head` is no failure; keep Python from complaining again at exit
         sys.stderr.close()
         code = 0
+    except OSError as error:  # a full disk, a folder without rights: the user's to mend, wherever it shows
+        code = _complain(f"{error.filename or 'input or output'}: {error.strerror or error}", 2)
     except Exception as error:
         if not hasattr(error, "format_message"):  # typer's own usage errors; anything else is a bug in mona
             raise

@@ -43,6 +43,8 @@ def prepare(adapter: Adapter, source: Path, folder: Path, size: tuple[int, int] 
     cases = adapter.cases(source)
     if not cases:
         raise InputError(f"{source} holds no case of {adapter.title}; expected {adapter.layout}")
+    if folder.exists() and not (folder / MANIFEST).is_file():  # it would be replaced as a whole
+        raise InputError(f"{folder} exists and is not a prepared data set; choose another place with --out")
     with _only_one(folder):
         before = read_manifest(folder)
         sources = _hash_sources(cases, source, (before or {}).get("sources", {}))

@@ -159,6 +159,19 @@ def test_an_interrupted_preparation_reads_only_what_is_missing(source, tmp_path,
     assert contents(tmp_path / "cache") == whole
 
 
+@pytest.mark.parametrize("there", ["folder", "file"])
+def test_what_is_not_a_cache_is_never_replaced(source, tmp_path, there):
+    mine = tmp_path / "thesis"
+    if there == "folder":
+        mine.mkdir()
+        (mine / "chapter1.txt").write_text("years of work")
+    else:
+        mine.write_text("years of work")
+    with pytest.raises(InputError, match="is not a prepared data set"):
+        prepare(ADAPTER, source, mine)
+    assert (mine / "chapter1.txt" if there == "folder" else mine).read_text() == "years of work"
+
+
 @pytest.mark.parametrize("spoil", ["manifest", "images", "labels"])
 def test_a_damaged_cache_is_named(source, tmp_path, spoil):
     folder = prepare(ADAPTER, source, tmp_path / "cache").folder

@@ -8,9 +8,10 @@ import pytest
 import torch
 from caches import cache_of, cases
 
+from mona_train.augment import cutmix, diffeo, jitter, weak
 from mona_train.data.prepare import STEPS
 from mona_train.data.split import split
-from mona_train.data.stream import Order, streams
+from mona_train.data.stream import Order, step_generator, streams
 
 
 @pytest.fixture
@@ -132,3 +133,31 @@ def test_without_unlabelled_slices_there_is_no_second_stream(data):
     labelled, unlabelled = streams(cache, replace(parts, unlabelled=()), (2, 2), seed=0)
     assert unlabelled is None
     assert len(labelled) == len(parts.labelled)
+
+
+def test_augmented_batches_repeat_and_resume_to_the_bit(data):
+    """What a network would see: drawn, moved, mixed and jittered, from step 0 and from step 20 on."""
+    cache, parts = data
+    rng = np.random.default_rng(0)
+    shape = (len(cache.images), 32, 32)
+    cache = replace(
+        cache,
+        images=rng.integers(0, STEPS, shape).astype(np.uint16),
+        labels=rng.integers(0, 4, shape).astype(np.uint8),
+    )
+
+    def run(first, last, rank=0):
+        labelled, unlabelled = streams(cache, parts, (2, 3), seed=5)
+        for step in range(first, last):
+            a, b, generator = labelled.batch(step), unlabelled.batch(step), step_generator(5, rank, step)
+            geometry = weak(generator, 2, (32, 32)).then(diffeo(generator, 2))
+            view = geometry.apply(a.images, a.labels)
+            mixed = cutmix(generator, 3, (32, 32)).of(weak(generator, 3, (32, 32)).apply(b.images).images)
+            yield torch.cat([view.images, jitter(generator, mixed)]), view.labels
+
+    whole = list(run(0, 50))
+    for again, start in ((run(0, 50), 0), (run(20, 50), 20)):
+        for (images, labels), (others, other_labels) in zip(again, whole[start:], strict=True):
+            assert torch.equal(images, others)
+            assert torch.equal(labels, other_labels)
+    assert not torch.equal(next(run(0, 1, rank=1))[0], whole[0][0])

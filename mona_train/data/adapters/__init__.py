@@ -90,7 +90,9 @@ def _places(name: str) -> list[Path]:
 
 def _missing(adapter: Adapter, places: list[Path], given: bool) -> str:
     """Where to get it, under which licence, how to lay it out, where it was looked for."""
-    looked = ", ".join(f"{p} ({'not laid out like that' if p.is_dir() else 'not there'})" for p in places)
+    looked = ", ".join(
+        f"{p} ({'not laid out like that' if p.is_dir() else 'a file' if p.exists() else 'not there'})" for p in places
+    )
     elsewhere = "" if given else "; give its path or set $MONA_DATA"
     return (
         f"the data of {adapter.name} was not found. Get it from {adapter.source}. Licence: {adapter.licence}. "
