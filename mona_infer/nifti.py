@@ -59,13 +59,15 @@ def read_nifti(path: Path, *, frame: int | None = None, budget: int) -> Volume:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
     slope, intercept = _scaling(path, header)
+    affine, notes = _affine(path, header)
     return Volume(
         voxels=voxels.reshape(shape, order="F"),
-        affine=_affine(path, header),
+        affine=affine,
         slope=slope,
         intercept=intercept,
         source=str(path),
         header=header,
+        notes=notes,
     )
 
 
@@ -211,12 +213,24 @@ def _fill(stream: IO[bytes], voxels: NDArray[Any]) -> None:
         at += got
 
 
-def _affine(path: Path, header: Any) -> NDArray[np.float64]:
+def _affine(path: Path, header: Any) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    """Voxel to world, and what had to be mended.
+
+    An sform whose columns all have length 1 where pixdim says otherwise has forgotten its scale: ACDC as the
+    challenge ships it (nnUNet#2741).  Its directions are right, its millimetres are those of pixdim.
+    """
     with _quiet_nibabel(), np.errstate(all="ignore"):
         try:
-            return np.asarray(header.get_best_affine(), np.float64)
+            affine = np.asarray(header.get_best_affine(), np.float64)
         except Exception as error:  # a mangled quaternion raises ValueError or LinAlgError deep inside nibabel
             raise InputError(f"{path}: the orientation in the header is damaged ({error})") from error
+        lengths = np.sqrt((affine[:3, :3] ** 2).sum(axis=0))
+    pixdim = np.abs(np.asarray(header["pixdim"][1:4], np.float64))
+    sane = np.isfinite(pixdim).all() and pixdim.min() > 0
+    if sane and np.allclose(lengths, 1, atol=1e-4) and not np.allclose(pixdim, 1, rtol=0.01):
+        affine[:3, :3] *= pixdim
+        return affine, ("the header's matrix has no scale: millimetres are taken from pixdim",)
+    return affine, ()
 
 
 def _scaling(path: Path, header: Any) -> tuple[float, float]:

@@ -150,6 +150,21 @@ def test_a_bomb_is_refused_before_it_unpacks(tmp_path):
         read_volume(path)
 
 
+def test_an_sform_without_scale_takes_its_millimetres_from_pixdim(tmp_path):
+    """ACDC as the challenge ships it: sform diag(-1, -1, 1), qform and pixdim 1.3x1.3x10 mm."""
+    image = nib.Nifti1Image(np.zeros((5, 6, 3), np.int16), None)
+    image.set_qform(np.diag([-1.3, -1.3, 10.0, 1.0]), code=1)
+    image.set_sform(np.diag([-1.0, -1.0, 1.0, 1.0]), code=1)
+    nib.save(image, tmp_path / "acdc.nii.gz")
+    found = read_volume(tmp_path / "acdc.nii.gz")
+    assert found.spacing == pytest.approx((1.3, 1.3, 10.0))
+    assert found.affine[0, 0] < 0 < found.affine[2, 2]
+    assert "pixdim" in found.notes[0]
+    image.set_sform(np.diag([-1.3, -1.3, 10.0, 1.0]), code=1)
+    nib.save(image, tmp_path / "mended.nii.gz")
+    assert read_volume(tmp_path / "mended.nii.gz").notes == ()
+
+
 def test_the_budget_is_kept(tmp_path):
     from mona_infer.nifti import read_nifti
 

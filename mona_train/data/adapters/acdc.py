@@ -12,11 +12,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from mona_infer.errors import InputError
 from mona_infer.task import CARDIAC, Task
-from mona_infer.volume import Volume
 from mona_train.data.adapters import acdc_h5
 from mona_train.data.adapters.reading import files_below, once, read_image, read_label
 from mona_train.data.case import Adapter, Case, Part
@@ -83,8 +80,8 @@ def _of_patient(folder: Path, patient: str, images: Frames, labels: Frames, info
                 name=f"{patient}_frame{order:02d}",
                 patient=patient,
                 files=tuple(f for f in (image, label) if f),
-                image=partial(_image, image or some.parent / f"{patient}_frame{number:02d}.nii.gz"),
-                label=partial(_label, label) if label else None,
+                image=partial(read_image, image or some.parent / f"{patient}_frame{number:02d}.nii.gz", "MR"),
+                label=partial(read_label, label) if label else None,
                 part=part,
             )
         )
@@ -99,25 +96,6 @@ def _named_frames(info: Path) -> list[int] | None:
         raise InputError(f"{info} cannot be read: {error.strerror or error}") from error
     found = {key: int(number) for key, number in re.findall(r"^\s*(ED|ES)\s*:\s*(\d+)", text, re.MULTILINE)}
     return [found["ED"], found["ES"]] if len(found) == 2 else None
-
-
-def _image(path: Path) -> Volume:
-    return _true_spacing(read_image(path, "MR"))
-
-
-def _label(path: Path) -> Volume:
-    return _true_spacing(read_label(path))
-
-
-def _true_spacing(volume: Volume) -> Volume:
-    """The challenge's files have an sform without scale, diag(-1, -1, 1), over the right pixdim (nnUNet#2741)."""
-    zooms = np.array(volume.header.get_zooms()[:3], np.float64)
-    if (zooms <= 0).any() or np.allclose(zooms, volume.spacing, rtol=0.01):
-        return volume
-    affine = volume.affine.copy()
-    affine[:3, :3] *= zooms / volume.spacing
-    note = "the header's matrix has no scale; the spacing is taken from pixdim"
-    return replace(volume, affine=affine, header=None, notes=(*volume.notes, note))
 
 
 ADAPTER = Adapter(
