@@ -99,6 +99,7 @@ def measure(
     """The whole evaluation as one JSON-ready object."""
     from mona_infer.align import on_grid_of
     from mona_infer.metrics import DEFINITIONS, METRICS, Score, score_case, summarise
+    from mona_infer.naming import patients_of
     from mona_infer.progress import progress
     from mona_infer.read import label_ids, read_volume
     from mona_kernels.native import cores
@@ -120,7 +121,7 @@ def measure(
     # A class that no mask of a case holds was not looked at there: under each definition that is both empty.
     absent = Score(1.0, 1.0) if definition == "sound" else Score(0.0, 0.0, 0.0, 0.0, 0.0)
     scores = [{label: m.scores.get(label, absent) for label in every} for m in measured]
-    rules = DEFINITIONS[definition]
+    rules, patients = DEFINITIONS[definition], patients_of([case.name for case in cases])
     return {
         "definition": definition,
         "unit": rules.unit,
@@ -136,7 +137,7 @@ def measure(
             }
             for case, m, found in zip(cases, measured, scores, strict=True)
         ],
-        "mean": summarise(scores, [m.diagonal for m in measured]),
+        "mean": summarise(scores, [m.diagonal for m in measured], [patients[case.name] for case in cases]),
     }
 
 

@@ -112,10 +112,13 @@ def _empty_score(overlap: native.Overlap, definition: str) -> Score:
     return Score(1.0, 1.0)
 
 
-def summarise(scores: list[dict[int, Score]], diagonals: list[float], *, seed: int = 0) -> dict[str, Any]:
-    """Means over cases, per class and over classes, with 95 % bootstrap intervals (cases resampled).
+def summarise(
+    scores: list[dict[int, Score]], diagonals: list[float], patients: list[str] | None = None, *, seed: int = 0
+) -> dict[str, Any]:
+    """Means over cases, per class and over classes, with 95 % bootstrap intervals.
 
-    A miss enters the mean of a distance with its case's diagonal; `scored` leaves misses out.
+    A miss enters the mean of a distance with its case's diagonal; `scored` leaves misses out.  The bootstrap
+    resamples patients: the two frames of one heart are not two independent samples.
     """
     classes = sorted({label for case in scores for label in case})
     values = np.full((len(scores), len(classes), len(METRICS)), np.nan)
@@ -135,9 +138,10 @@ def summarise(scores: list[dict[int, Score]], diagonals: list[float], *, seed: i
     means = _means(np.ones((1, len(scores))), charged)[0]
     scored = _means(np.ones((1, len(scores))), values)[0]
     resampled = None
-    if len(scores) > 1:
-        draws = np.random.default_rng(seed).multinomial(len(scores), [1 / len(scores)] * len(scores), BOOTSTRAPS)
-        resampled = _means(draws.astype(float), charged)
+    people, owner = np.unique(patients or np.arange(len(scores)), return_inverse=True)
+    if len(people) > 1:
+        draws = np.random.default_rng(seed).multinomial(len(people), [1 / len(people)] * len(people), BOOTSTRAPS)
+        resampled = _means(draws[:, owner].astype(float), charged)
 
     def entry(pick: Any) -> dict[str, Any]:
         counted = present[:, pick].sum()

@@ -24,7 +24,11 @@ def print_report(report: dict[str, Any], names: dict[int, str]) -> None:
         table.add_section()
     console.print(table)
 
-    title = "mean over cases and its 95 % bootstrap interval" if mean["ci95"] else "mean (one case: no interval)"
+    title = (
+        "mean over cases and its 95 % interval (bootstrap of patients)"
+        if mean["ci95"]
+        else "mean (one patient: no interval)"
+    )
     table = _table(title, "class", *METRICS, "scored ASSD", "misses")
     rows = {names.get(int(label), label): entry for label, entry in mean["classes"].items()}
     for name, entry in (*rows.items(), ("mean", mean)):

@@ -31,6 +31,7 @@ from mona_infer.volume import Volume
 from mona_kernels import native
 from mona_train.data.cache import MANIFEST, Cache, CachedCase, manifest, read_manifest
 from mona_train.data.case import Adapter, Case
+from mona_train.data.check import content_hash
 
 STEPS = 65535  # of intensity, in a uint16
 BLACK = 0.05  # below this a pixel is air
@@ -108,7 +109,7 @@ def _shard(case: Case, task: Task, source: Path, sources: dict[str, Any], shards
     voxels: tuple[int, ...] = ()
     if case.label is not None:
         labels, voxels = _labels(case, image, stack, task)
-    view = stack.slicing.view(image.voxels)
+    shape = stack.slicing.view(image.voxels).shape
     entry = CachedCase(
         name=case.name,
         patient=case.patient,
@@ -117,13 +118,13 @@ def _shard(case: Case, task: Task, source: Path, sources: dict[str, Any], shards
         slices=len(pixels),
         first_label=0 if case.label is not None else None,
         reversed=stack.slicing.flips[0],
-        shape=(view.shape[0], view.shape[1], view.shape[2]),
+        shape=(shape[0], shape[1], shape[2]),
         spacing=stack.slicing.reorder(image.spacing),
         low=stack.low,
         high=stack.high,
         voxels=voxels,
         content=tuple(round(float(c), 4) for c in (pixels > BLACK * STEPS).mean(axis=(1, 2))),
-        image_hash=_image_hash(view, image),
+        image_hash=content_hash(image),
     )
     with atomic_path(path) as temporary, temporary.open("wb") as file:
         np.savez(file, images=pixels, labels=labels, entry=np.array(json.dumps(asdict(entry))))
@@ -150,13 +151,6 @@ def _labels(case: Case, image: Volume, stack: SliceStack, task: Task) -> tuple[N
     return native.resize(view, task.size, order=0), tuple(
         int(n) for n in np.bincount(view.ravel(), minlength=len(task.classes))
     )
-
-
-def _image_hash(view: NDArray[Any], image: Volume) -> str:
-    digest = hashlib.sha256(repr(view.shape).encode())
-    for plane in view:
-        digest.update(image.intensities(plane).tobytes())
-    return digest.hexdigest()
 
 
 def _assemble(folder: Path, adapter: Adapter, task: Task, files: list[Path], sources: dict[str, Any]) -> None:

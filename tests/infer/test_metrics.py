@@ -87,3 +87,17 @@ def test_intervals_are_repeatable_and_absent_for_one_case():
     cases = [{1: Score(v, v)} for v in (0.1, 0.5, 0.9)]
     assert summarise(cases, [1.0] * 3) == summarise(cases, [1.0] * 3)
     assert summarise(cases[:1], [1.0])["ci95"] is None
+
+
+def test_the_bootstrap_resamples_patients_not_their_frames():
+    """Every case twice: as 20 patients the interval narrows by root 2, as frames of 10 patients it must not."""
+    values = np.random.default_rng(0).normal(0.8, 0.05, 10)
+    cases, names = [{1: Score(v, v)} for v in values for _ in range(2)], [f"p{n}" for n in range(10) for _ in range(2)]
+
+    def width(patients, scores=cases):
+        low, high = summarise(scores, [1.0] * len(scores), patients)["ci95"]["dsc"]
+        return high - low
+
+    assert width(names) == pytest.approx(width(None, cases[::2]), rel=0.1)
+    assert width(None) == pytest.approx(width(names) / np.sqrt(2), rel=0.1)
+    assert summarise(cases[:2], [1.0] * 2, names[:2])["ci95"] is None

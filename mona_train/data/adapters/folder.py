@@ -17,13 +17,13 @@ from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from mona_infer.errors import InputError
+from mona_infer.naming import patients_of
 from mona_infer.slicing import slicing
 from mona_infer.task import BLUE, GREEN, RED, Intensity, LabelClass, Task
 from mona_infer.volume import Volume
 from mona_train.data.adapters.reading import ENDINGS, grid, once, read_image, read_label, stem
 from mona_train.data.case import Adapter, Case
 
-TIME = re.compile(r"[_-](frame\d+|ED|ES|tp\d+|t\d+|visit\d+)$", re.IGNORECASE)
 CHANNEL = re.compile(r"(.+)_(\d{4})")
 MR = re.compile(r"\b(MRI?|T1\w*|T2\w*|FLAIR|DWI|ADC|PD|LGE|b?SSFP|cine\w*)\b", re.IGNORECASE)
 CT = re.compile(r"\bCT\b", re.IGNORECASE)
@@ -61,7 +61,7 @@ def cases(folder: Path) -> list[Case]:
     twice = sorted({*training} & {*tests})
     if twice:
         raise InputError(f"{folder}: {twice[0]} is both a training and a test scan; rename one")
-    patients = _patients([*training, *tests])
+    patients = patients_of([*training, *tests])
     return [
         Case(
             name=name,
@@ -161,12 +161,6 @@ def _case_name(image: Path, about: dict[str, Any], labels: dict[str, Path]) -> s
     if match[2] != "0000":
         raise InputError(f"{image} is another channel of {match[1]}; mona reads one channel a scan, keep only _0000")
     return match[1]
-
-
-def _patients(names: list[str]) -> dict[str, str]:
-    """If everything would be one patient, then what looks like a time is a number of patients."""
-    out = {name: TIME.sub("", name) or name for name in names}
-    return out if len(set(out.values())) > 1 else {name: name for name in names}
 
 
 def _read(path: Path) -> Volume:

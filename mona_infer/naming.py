@@ -1,0 +1,16 @@
+"""Whose volume it is, as far as a file name tells."""
+
+from __future__ import annotations
+
+import re
+
+TIME = re.compile(r"[_-](frame\d+|ED|ES|tp\d+|t\d+|visit\d+)$", re.IGNORECASE)
+
+
+def patients_of(names: list[str]) -> dict[str, str]:
+    """Name -> patient: names that differ only in a frame or time at the end (_frame01, _ED, _tp1) are one patient.
+
+    If everything would be one patient, then what looks like a time is a number of patients.
+    """
+    out = {name: TIME.sub("", name) or name for name in names}
+    return out if len(set(out.values())) > 1 else {name: name for name in names}
