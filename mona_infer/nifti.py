@@ -225,7 +225,7 @@ def _affine(path: Path, header: Any) -> tuple[NDArray[np.float64], tuple[str, ..
         except Exception as error:  # a mangled quaternion raises ValueError or LinAlgError deep inside nibabel
             raise InputError(f"{path}: the orientation in the header is damaged ({error})") from error
         lengths = np.sqrt((affine[:3, :3] ** 2).sum(axis=0))
-    pixdim = np.abs(np.asarray(header["pixdim"][1:4], np.float64))
+        pixdim = np.abs(np.asarray(header["pixdim"][1:4], np.float64))
     sane = np.isfinite(pixdim).all() and pixdim.min() > 0
     if sane and np.allclose(lengths, 1, atol=1e-4) and not np.allclose(pixdim, 1, rtol=0.01):
         affine[:3, :3] *= pixdim
