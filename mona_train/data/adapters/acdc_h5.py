@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mona_infer.errors import InputError, MissingPart
+from mona_infer.parts import install_command, requirements
 from mona_infer.read import label_ids, memory_budget
 from mona_infer.volume import Volume
 from mona_train.data.adapters.reading import files_below, once
@@ -103,7 +104,7 @@ def _array(path: Path, key: str) -> NDArray[Any]:
     try:
         h5py: Any = importlib.import_module("h5py")
     except ModuleNotFoundError as error:
-        raise MissingPart(f"{path} needs h5py: pip install h5py") from error
+        raise MissingPart(f"{path} needs h5py: {install_command(requirements('train')['h5py'])}") from error
     try:
         with h5py.File(path, "r") as file:
             link = file.get(key, getlink=True)
