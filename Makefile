@@ -1,6 +1,10 @@
 # Every target sets up its own .venv first; all are safe to run twice and from a path with spaces.
 PYTHON ?= python3
 BIN := .venv/bin
+# pip's own words fill screens and its silence lasts minutes: show only what it is at.
+SHOW := /^Collecting/ {print "  " $$2; fflush()} /^Building|^Installing/ {print "  " $$1 " ..."; fflush()}
+SHELL := bash
+.SHELLFLAGS := -o pipefail -c
 # An editable install remembers where each module lies, so a module that is added or moved asks for a new one.
 MODULES := $(shell find mona_kernels mona_infer mona_train -name '*.py' | LC_ALL=C sort | cksum | cut -d ' ' -f 1)
 INSTALLED := .venv/.installed-$(MODULES)
@@ -11,8 +15,8 @@ install: $(INSTALLED)
 
 $(INSTALLED): pyproject.toml CMakeLists.txt $(wildcard mona_kernels/csrc/*)
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "installing mona into .venv (the first time takes about a minute)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,dicom,train,cpu]"
+	@echo "installing into .venv (the first time takes about two minutes)"
+	@$(BIN)/python -m pip install --disable-pip-version-check -e ".[dev,dicom,train,cpu]" | awk '$(SHOW)'
 	@touch $@
 
 demo: $(INSTALLED)

@@ -111,13 +111,18 @@ def measure(
         prediction = on_grid_of(read_volume(case.prediction, frame=frame, series=series), reference)
         masks, threads = (label_ids(prediction), label_ids(reference)), cores() // workers
         scores = score_case(*masks, reference.spacing, classes, definition=definition, threads=threads)
-        return Measured(scores, reference.spacing, reference.diagonal, (*reference.notes, *prediction.notes))
+        there = {label for label in scores if any((mask == label).any() for mask in masks)}
+        notes = (*reference.notes, *prediction.notes)
+        return Measured(scores, there, reference.spacing, reference.diagonal, notes)
 
     with ThreadPoolExecutor(workers) as pool:
         measured = list(progress(pool.map(run, cases), len(cases), "measuring"))
     for note in sorted({note for m in measured for note in m.notes}):
         typer.echo(f"note: {note}", err=True)
     every = classes or sorted({label for m in measured for label in m.scores})
+    nowhere = sorted(set(every) - {label for m in measured for label in m.there})
+    if nowhere:  # a mistyped id would otherwise be right everywhere, by absence
+        raise InputError(f"class {nowhere[0]} of --classes is in no prediction and no reference; check its id")
     # A class that no mask of a case holds was not looked at there: under each definition that is both empty.
     absent = Score(1.0, 1.0) if definition == "sound" else Score(0.0, 0.0, 0.0, 0.0, 0.0)
     scores = [{label: m.scores.get(label, absent) for label in every} for m in measured]
@@ -144,6 +149,7 @@ def measure(
 @dataclass(frozen=True)
 class Measured:
     scores: dict[int, Any]
+    there: set[int]  # classes that at least one of the two masks holds
     spacing: tuple[float, float, float]
     diagonal: float
     notes: tuple[str, ...]

@@ -143,6 +143,13 @@ def test_acdc_reference_names_and_other_storage_order_match(folders):
     assert report["cases"][0]["classes"]["1"]["dsc"] > 0.9
 
 
+@pytest.mark.parametrize("definition", ["sound", "paper"])
+def test_a_class_that_is_nowhere_is_an_error_not_a_perfect_score(folders, definition):
+    done = mona("evaluate", folders / "pred", folders / "ref", "--classes", "1,7", "--definition", definition)
+    assert done.returncode == 2
+    assert "class 7 of --classes is in no prediction and no reference" in done.stderr
+
+
 def test_a_missing_prediction_is_an_error_not_a_smaller_mean(folders):
     (folders / "pred" / "case1.nii.gz").unlink()
     done = mona("evaluate", folders / "pred", folders / "ref")

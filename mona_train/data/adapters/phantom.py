@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 from mona_infer.task import CARDIAC
@@ -32,12 +32,16 @@ def cases(folder: Path) -> list[Case]:
     ]
 
 
+# The label is asked for right after its image: one drawing serves both, and each thread has its own.
+_drawn = lru_cache(maxsize=8)(heart)
+
+
 def _image(patient: int, frame: Frame) -> Volume:
-    return heart(patient, frame).image
+    return _drawn(patient, frame).image
 
 
 def _label(patient: int, frame: Frame) -> Volume:
-    return heart(patient, frame).label
+    return _drawn(patient, frame).label
 
 
 ADAPTER = Adapter(
