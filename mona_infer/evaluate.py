@@ -111,7 +111,7 @@ def measure(
         prediction = on_grid_of(read_volume(case.prediction, frame=frame, series=series), reference)
         masks, threads = (label_ids(prediction), label_ids(reference)), cores() // workers
         scores = score_case(*masks, reference.spacing, classes, definition=definition, threads=threads)
-        there = {label for label in scores if any((mask == label).any() for mask in masks)}
+        there = {c for c in classes if any((mask == c).any() for mask in masks)} if classes else set(scores)
         notes = (*reference.notes, *prediction.notes)
         return Measured(scores, there, reference.spacing, reference.diagonal, notes)
 
