@@ -1,0 +1,112 @@
+"""`Stage`: the idea of a method and nothing more.  The trainer owns streams, EMA, optimisers, schedule, logs, files.
+
+A method is a sequence of stages (MONA: GLCon, then ACR).  A stage is one small class in one file of this package:
+it names its networks, says which of them have an EMA teacher, and turns a batch into named losses.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Generator, Tensor, nn
+
+from mona_train.data.stream import LabelledBatch, UnlabelledBatch
+from mona_train.networks.unet import UNet
+from mona_train.world import World
+
+Losses = dict[str, Tensor]
+
+
+@dataclass
+class Step:
+    """Everything a stage may look at in one step."""
+
+    number: int  # of the run, over all stages: what random draws are keyed by
+    index: int  # of the stage
+    steps: int  # of the stage, in all
+    seed: int  # of the run
+    labelled: LabelledBatch  # as cached: no augmentation yet
+    unlabelled: UnlabelledBatch | None  # None where every slice is labelled or the stage asks for none
+    student: nn.ModuleDict
+    teacher: nn.ModuleDict  # EMA copies of the stage's `averaged` networks; batch statistics, no dropout, no gradient
+    generator: Generator  # on the CPU, seeded by (seed, rank, step): draws every augmentation
+    world: World = field(default_factory=World)
+    part: Callable[[str], Any] = nullcontext  # `with step.part("teacher"):` is what --profile measures
+    cut: Callable[[str, Any], Any] = lambda name, output: output  # where --profile parts a U-Net from its losses
+
+    @property
+    def progress(self) -> float:
+        """0 at the stage's first step, towards 1 at its last."""
+        return self.index / self.steps
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One optimiser's part of a step; most stages have a single turn over all their networks."""
+
+    networks: tuple[str, ...]  # names; empty: all
+    losses: Callable[[Step], Losses]
+    optimiser: dict[str, Any] = field(default_factory=dict)  # what differs from the run's own optimiser
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Base of each stage's own settings: `--set STAGE.KEY=VALUE`, kept in run.toml."""
+
+
+class Stage(nn.Module, ABC):  # type: ignore[misc]
+    """Buffers of a stage (memory banks) are saved with the run; its networks belong to the trainer."""
+
+    name: ClassVar[str]
+    Settings: ClassVar[type[Settings]] = Settings
+    averaged: ClassVar[tuple[str, ...]] = ()
+    unlabelled: ClassVar[bool] = True  # False: the whole batch is labelled slices
+    predicts: ClassVar[str] = "unet"  # the network that validation, best.safetensors and export take
+    nesterov: ClassVar[bool] = False  # where the optimiser is SGD
+
+    def __init__(self, settings: Any, *, classes: int, width: float = 1.0) -> None:
+        super().__init__()
+        self.settings, self.classes, self.width = settings, classes, width
+
+    def networks(self) -> dict[str, nn.Module]:
+        """Fresh networks, in a fixed order (their random initialisation depends on it)."""
+        return {"unet": UNet(self.classes, width=self.width)}
+
+    def turns(self) -> tuple[Turn, ...]:
+        return (Turn((), self.losses),)
+
+    def weights(self) -> dict[str, float]:
+        """Of the losses that do not count once."""
+        return {}
+
+    def ema(self, step: Step, decay: float) -> float:
+        """The teacher's decay at this step, given the run's."""
+        return decay
+
+    @abstractmethod
+    def losses(self, step: Step) -> Losses:
+        """Named losses, unweighted; the trainer adds them up with `weights`."""
+
+
+@contextmanager
+def frozen_statistics(network: nn.Module) -> Iterator[None]:
+    """Batch statistics are used and not remembered: for a second pass over the same images (Decision 4)."""
+    norms = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    before = [m.momentum for m in norms]
+    try:
+        for m in norms:
+            m.momentum = 0.0
+        yield
+    finally:
+        for m, momentum in zip(norms, before, strict=True):
+            m.momentum = momentum
+
+
+def sigmoid_rampup(progress: float) -> float:
+    """exp(-5 (1 - t)^2): 0.007 at the start, 1 at the end."""
+    return float(torch.exp(torch.tensor(-5.0 * (1.0 - min(max(progress, 0.0), 1.0)) ** 2)))
