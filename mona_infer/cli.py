@@ -18,9 +18,10 @@ from mona_infer.errors import MonaError
 
 # name -> ("module:function" or "module:Typer", what `mona --help` says).  Only here may mona_infer name mona_train.
 COMMANDS = {
+    "train": ("mona_train.train:train", "Train a network from many scans and few labels."),
     "evaluate": ("mona_infer.evaluate:evaluate", "Measure masks against references: DSC, ASD, ASSD, HD95."),
     "data": ("mona_train.data.commands:app", "Prepare a data set, check it, show what is in it."),
-    "demo": ("mona_train.demo:demo", "Make a small phantom data set, measure masks of it, draw a picture."),
+    "demo": ("mona_train.demo:demo", "Train on a small phantom, compare with supervised learning, draw a picture."),
     "doctor": ("mona_infer.doctor:doctor", "Show which parts work here, and how to install those that do not."),
 }
 

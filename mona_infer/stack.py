@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mona_infer.intensity import intensity_range, normalise
 from mona_infer.slicing import slicing
-from mona_infer.task import Task
+from mona_infer.task import Task, centred
 from mona_infer.volume import Volume
 from mona_kernels import native
 from mona_kernels.native import Labels
@@ -24,6 +25,7 @@ class SliceStack:
         self._voxels = self.slicing.view(volume.voxels)  # slices rows columns
         self.low, self.high = intensity_range(volume, task.intensity)
         self._ids = np.array([c.id for c in task.classes])
+        self._window = centred(task.size, task.input_size)
 
     def __len__(self) -> int:
         return len(self._voxels)
@@ -35,9 +37,10 @@ class SliceStack:
         return rows, columns
 
     def read(self, start: int, stop: int) -> NDArray[np.float32]:
-        """Slices start..stop as network input (n, rows, columns), 0..1 at the Task's size."""
+        """Slices start..stop as network input (n, rows, columns), 0..1: the window of the Task's size."""
         values = normalise(self.volume.intensities(self._voxels[start:stop]), self.low, self.high)
-        return native.resize(values, self.task.size, order=self.task.image_order)
+        resized = native.resize(values, self.task.size, order=self.task.image_order)
+        return np.ascontiguousarray(resized[:, *self._window])  # no copy where there is no window
 
     def batches(self, size: int) -> Iterator[tuple[int, NDArray[np.float32]]]:
         """All slices, `size` at a time, each batch with the index of its first slice."""
@@ -49,8 +52,35 @@ class SliceStack:
         return np.zeros(self.volume.shape, np.uint8 if self._ids.max() < 256 else np.uint16, order="F")
 
     def restore(self, mask: Labels, start: int, logits: NDArray[np.float32]) -> None:
-        """Put the classes of logits (n, classes, rows, columns) for slices from `start` on into `mask`."""
+        """Put the classes of logits (n, classes, rows, columns) for slices from `start` on into `mask`.
+
+        A pixel of the scan whose nearest pixel at the Task's size lies outside the window is background.
+        """
         if logits.shape[1] != len(self._ids):
             raise ValueError(f"expected logits of {len(self._ids)} classes, found {logits.shape[1]}")
+        if self.task.window is not None:
+            logits = self._at_full_size(logits)
         found = native.argmax_resized(logits, self.native_size, order=self.task.mask_order)
+        if self.task.window is not None:
+            found *= self._inside
         self.slicing.view(mask)[start : start + len(logits)] = self._ids.astype(mask.dtype)[found]
+
+    def _at_full_size(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Logits of the window put where it lies in the Task's size, its edge repeated outwards.
+
+        Repeated, not set to a huge background: that would win wherever linear resizing blends with it, which is the
+        outer half of the window's edge pixels and, by a coordinate's last bit, their very centres.  So the logits
+        inside stay what they are, and what is outside is blanked afterwards, whatever they say there.
+        """
+        if logits.shape[2:] != self.task.input_size:
+            raise ValueError(f"expected logits of the window {self.task.input_size}, found {logits.shape[2:]}")
+        around = [(part.start, side - part.stop) for part, side in zip(self._window, self.task.size, strict=True)]
+        return np.pad(logits, [(0, 0), (0, 0), *around], mode="edge")
+
+    @cached_property
+    def _inside(self) -> NDArray[np.uint8]:
+        """1 where a pixel of a slice as scanned has its nearest pixel at the Task's size in the window, else 0."""
+        flags = np.zeros((1, *self.task.size), np.uint8)
+        flags[:, *self._window] = 1
+        inside: NDArray[np.uint8] = native.resize(flags, self.native_size, order=0)[0]
+        return inside

@@ -55,7 +55,8 @@ class Task:
     slices: str = "stack"  # or a world axis
     fallback: str = "inferior-superior"  # the world axis of a stack with no thick axis
     intensity: Intensity = field(default_factory=Intensity)
-    size: tuple[int, int] = (256, 256)  # rows, columns
+    size: tuple[int, int] = (256, 256)  # rows, columns a slice is resized to
+    window: tuple[int, int] | None = None  # the centre of it that the network sees (see `centred`); None: all
     image_order: int = 0  # 0 nearest, 1 linear: how slices are resized for the network (METHOD 1.1)
     mask_order: int = 0  # 0: argmax, then nearest (METHOD 1.5.1); 1: linear logits, then argmax
     modality: str | None = None
@@ -69,11 +70,22 @@ class Task:
             raise InputError(f"task {self.name}: no slice axis is called {self.slices!r} or {self.fallback!r}")
         if min(self.size) < 1 or max(self.size) > 16384:
             raise InputError(f"task {self.name}: the network size {self.size} is not plausible")
+        centred(self.size, self.input_size)  # refuses a window that does not fit
         if not {self.image_order, self.mask_order} <= {0, 1}:
             raise InputError(f"task {self.name}: resize orders are 0 (nearest) or 1 (linear)")
 
+    @property
+    def input_size(self) -> tuple[int, int]:
+        """Rows and columns of what the network is given and of the logits it gives back."""
+        return self.size if self.window is None else self.window
+
     def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=2)
+        # Without a window the text is what it was before there were windows: `mona data prepare` compares it with
+        # that of a cache to see whether the cache still holds, and an older mona refuses a key it does not know.
+        found = asdict(self)
+        if self.window is None:
+            del found["window"]
+        return json.dumps(found, indent=2)
 
     @classmethod
     def from_json(cls, text: str) -> Task:
@@ -88,13 +100,26 @@ class Task:
             )
             if "intensity" in found:
                 found["intensity"] = Intensity(**found["intensity"])
-            if "size" in found:
-                rows, columns = found["size"]
-                found["size"] = (int(rows), int(columns))
+            for key in ("size", "window"):
+                if found.get(key) is not None:
+                    rows, columns = found[key]
+                    found[key] = (int(rows), int(columns))
             found["seen"] = {str(k): (float(a), float(b)) for k, (a, b) in found.get("seen", {}).items()}
             return cls(**found)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise InputError(f"this is not a task ({error})") from error
+
+
+def centred(size: tuple[int, int], window: tuple[int, int]) -> tuple[slice, slice]:
+    """The rows and columns of `size` that a central `window` takes.
+
+    It starts at (size - window) // 2: where that difference is odd, one more row or column is left out behind the
+    window than before it.  Training and `SliceStack` both ask here, so they cannot disagree about that one.
+    """
+    if not all(1 <= inner <= outer for inner, outer in zip(window, size, strict=True)):
+        raise InputError(f"expected a window of at least 1x1 and at most {size[0]}x{size[1]}, found {window}")
+    top, left = (size[0] - window[0]) // 2, (size[1] - window[1]) // 2
+    return slice(top, top + window[0]), slice(left, left + window[1])
 
 
 def _triple(values: Any) -> tuple[int, int, int]:

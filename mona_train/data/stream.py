@@ -6,7 +6,7 @@ had.  The unlabelled stream is built from images alone: no label of an unlabelle
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from mona_infer.read import memory_budget
+from mona_infer.task import centred
 from mona_train.data.cache import Cache
 from mona_train.data.prepare import STEPS
 from mona_train.data.split import Split
@@ -30,6 +31,7 @@ class LabelledBatch:
 @dataclass(frozen=True)
 class UnlabelledBatch:
     images: torch.Tensor  # B 1 H W float32, 0..1
+    rows: torch.Tensor  # B int64: which slices of the stream they are, so that one can be told from another
 
 
 class Order:
@@ -122,7 +124,9 @@ class UnlabelledStream:
         return len(self._images)
 
     def batch(self, step: int) -> UnlabelledBatch:
-        return UnlabelledBatch(_intensities(self._images.pick(self._order.at(step))))
+        at = self._order.at(step)
+        images = _intensities(self._images.pick(at))
+        return UnlabelledBatch(images, torch.from_numpy(at).to(images.device))
 
 
 def streams(
@@ -135,16 +139,22 @@ def streams(
     world: int = 1,
     device: torch.device | str = "cpu",
     budget: int | None = None,
+    window: tuple[int, int] | None = None,
 ) -> tuple[LabelledStream, UnlabelledStream | None]:
     """Both streams of a run, giving batch[0] labelled and batch[1] unlabelled slices a step.
 
     Where every training slice is labelled there is no second stream.
 
     `budget` is the number of bytes each array may take on the device; by default a quarter of what is free.
+    With a `window` (rows, columns) batches are that centre of the cached slices, and only it is held on the device.
     """
     device = torch.device(device)
     if budget is None:
         budget = (torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else memory_budget()) // 4
+    if window is not None:
+        # Views: a memory map stays one, and what is picked or held of it is the window alone.
+        rows, columns = centred(cache.images.shape[1:], window)
+        cache = replace(cache, images=cache.images[:, rows, columns], labels=cache.labels[:, rows, columns])
     labelled = Order(len(split.labelled), batch[0], seed=seed, stream=LABELLED, rank=rank, world=world)
     with_labels = LabelledStream(cache, split.labelled, labelled, device, budget)
     if not split.unlabelled:

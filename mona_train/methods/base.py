@@ -68,6 +68,7 @@ class Stage(nn.Module, ABC):  # type: ignore[misc]
     unlabelled: ClassVar[bool] = True  # False: the whole batch is labelled slices
     predicts: ClassVar[str] = "unet"  # the network that validation, best.safetensors and export take
     nesterov: ClassVar[bool] = False  # where the optimiser is SGD
+    cost: ClassVar[float] = 1.0  # of a step, in training passes of the batch through the U-Net: for the estimate
 
     def __init__(self, settings: Any, *, classes: int, width: float = 1.0) -> None:
         super().__init__()

@@ -8,6 +8,7 @@ import pytest
 import torch
 from caches import cache_of, cases
 
+from mona_infer import InputError
 from mona_train.augment import cutmix, diffeo, jitter, weak
 from mona_train.data.prepare import STEPS
 from mona_train.data.split import split
@@ -56,6 +57,59 @@ def test_the_same_seed_gives_the_same_50_batches_and_a_resume_goes_on_with_them(
     assert run(0, 50, seed=4) != whole
 
 
+@pytest.fixture
+def pictures(data, tmp_path):
+    """The same with pixels that all differ, in memory maps as a cache has them, at 9 x 8."""
+    cache, parts = data
+    rng = np.random.default_rng(0)
+    shape = (len(cache.images), 9, 8)
+    np.save(tmp_path / "images.npy", rng.integers(0, STEPS, shape).astype(np.uint16))
+    np.save(tmp_path / "labels.npy", rng.integers(0, 4, shape).astype(np.uint8))
+    images, labels = (np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in ("images", "labels"))
+    return replace(cache, images=images, labels=labels), parts
+
+
+@pytest.mark.parametrize("budget", [None, 0], ids=["resident", "mapped"])
+@pytest.mark.parametrize(
+    ("window", "rows", "columns"),
+    [
+        ((5, 4), slice(2, 7), slice(2, 6)),
+        ((4, 5), slice(2, 6), slice(1, 6)),  # odd differences
+        ((9, 8), slice(0, 9), slice(0, 8)),
+        ((1, 8), slice(4, 5), slice(0, 8)),
+    ],
+    ids=str,
+)
+def test_a_window_is_the_centre_of_the_same_batches(pictures, budget, window, rows, columns):
+    """Rows are drawn as without a window, from step 0 or from any other."""
+    whole = streams(*pictures, (3, 5), seed=7, budget=budget)
+    labelled, unlabelled = streams(*pictures, (3, 5), seed=7, budget=budget, window=window)
+    for step in (0, 1, 2, 30, 11):
+        a, b = labelled.batch(step), unlabelled.batch(step)
+        assert a.images.shape == (3, 1, *window)
+        assert torch.equal(a.images, whole[0].batch(step).images[:, :, rows, columns])
+        assert torch.equal(a.labels, whole[0].batch(step).labels[:, rows, columns])
+        assert torch.equal(b.images, whole[1].batch(step).images[:, :, rows, columns])
+
+
+def test_only_the_window_is_held_and_counted(pictures):
+    cache, parts = pictures
+    enough = len(parts.unlabelled) * 4 * 4 * 2  # bytes of the larger array's window
+    for budget, resident in ((enough, True), (enough - 1, False)):
+        _, unlabelled = streams(cache, parts, (3, 5), seed=7, budget=budget, window=(4, 4))
+        held = [item for item in reachable(unlabelled) if isinstance(item, torch.Tensor)]
+        assert [t.untyped_storage().nbytes() for t in held] == ([enough] if resident else [])
+        arrays = [item for item in reachable(unlabelled) if isinstance(item, np.ndarray) and item.ndim == 3]
+        assert all(isinstance(item, np.memmap) for item in arrays)
+        assert bool(arrays) != resident
+
+
+@pytest.mark.parametrize("window", [(10, 4), (4, 9), (0, 4)], ids=str)
+def test_a_window_that_does_not_fit_is_refused(pictures, window):
+    with pytest.raises(InputError, match="at most 9x8"):
+        streams(*pictures, (3, 5), seed=7, window=window)
+
+
 def test_every_row_comes_once_an_epoch():
     order = Order(10, 3, seed=0, stream=0)
     drawn = np.concatenate([order.at(step) for step in range(20)])
@@ -90,10 +144,11 @@ def reachable(thing):
     return seen.values()
 
 
+@pytest.mark.parametrize("window", [None, (2, 3)], ids=str)
 @pytest.mark.parametrize("budget", [None, 0], ids=["resident", "mapped"])
-def test_no_label_of_an_unlabelled_slice_can_be_reached(data, budget):
+def test_no_label_of_an_unlabelled_slice_can_be_reached(data, budget, window):
     cache, parts = data
-    _, unlabelled = streams(cache, parts, (3, 5), seed=7, budget=budget)
+    _, unlabelled = streams(cache, parts, (3, 5), seed=7, budget=budget, window=window)
     batch = unlabelled.batch(0)
     assert not hasattr(batch, "labels")
     secrets = {100 + row for row in parts.unlabelled}

@@ -1,0 +1,65 @@
+"""InfoNCE of METHOD 4.2.7 in three modes that differ in how the sum over N negatives is taken.
+
+`exact` is the specification: keys of its own for every query.  `shared` draws one set per class, the same in
+expectation.  `expected` puts N times the mean of e^(s/t) under the key law in place of the sum: no draws, and never
+below the others in expectation (Jensen).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Mode = Literal["shared", "exact", "expected"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+
+def contrast(
+    queries: Tensor,
+    active: Tensor,
+    positives: Tensor,
+    keys: Tensor,
+    *,
+    temperature: float,
+    mode: Mode,
+    drawn: Tensor | None = None,
+    law: Tensor | None = None,
+    filled: Tensor | None = None,
+    count: int = 0,
+) -> Tensor:
+    """The loss: mean over queries, then over the active classes; 0, with gradient 0, where none is active.
+
+    queries (C, Q, D) and positives (C, D) of any length, keys of length 1; gradients go to the queries alone.
+    shared:    keys (C, N, D).
+    exact:     keys are rings (V, R, D); drawn (C, Q, N) are flat indices into V R.
+    expected:  keys are rings (V, R, D), of which `filled` (V) slots are in use; law (C, V); count = N.
+    """
+    dtype = torch.promote_types(queries.dtype, torch.float32)
+    q = F.normalize(queries.to(dtype), dim=-1)
+    positive, keys = F.normalize(positives.detach().to(dtype), dim=-1), keys.detach().to(dtype)
+    attraction = (q @ positive[:, :, None])[..., 0] / temperature  # C Q
+    if mode == "shared":
+        repulsion = (q @ keys.transpose(1, 2) / temperature).logsumexp(-1)
+    elif mode == "exact" and drawn is not None:
+        scores = q @ keys.flatten(0, 1).T / temperature  # C Q VR: each product once, however often its key was drawn
+        repulsion = scores.gather(2, drawn.clamp_min(0)).logsumexp(-1)
+    elif mode == "expected" and law is not None and filled is not None and count > 0:
+        scores = q @ keys.flatten(0, 1).T / temperature
+        repulsion = (scores + _log_weights(law.detach().to(dtype), filled, keys)).logsumexp(-1) + math.log(count)
+    else:
+        raise ValueError(f"mode {mode!r} is unknown or lacks its draws (exact: drawn; expected: law, filled, count)")
+    losses = (torch.logaddexp(attraction, repulsion) - attraction).mean(1)
+    return losses.masked_fill(~active, 0).sum() / active.sum().clamp_min(1)
+
+
+def _log_weights(law: Tensor, filled: Tensor, rings: Tensor) -> Tensor:
+    """log of law[c, v] / filled[v] for each slot in use (C, 1, V R), -inf for the others."""
+    used = torch.arange(rings.shape[1], device=rings.device) < filled[:, None]  # V R
+    weight = (law[:, :, None] / filled.clamp_min(1)[:, None] * used).flatten(1)
+    # A class without any key is not active; uniform weights keep its rows, and their gradients, finite.
+    weight = torch.where(weight.any(1, keepdim=True), weight, torch.ones_like(weight))
+    return weight.log()[:, None]

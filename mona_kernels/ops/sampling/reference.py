@@ -1,0 +1,99 @@
+"""Philox-4x32-10 and the two draws built on it, in integers only: what Triton and C++ must repeat to the bit.
+
+Counter = (index, class, step, stream), key = the seed's low and high 32 bits.  Words are held in int64: torch has
+no uint32 arithmetic.  A number below n is floor(word * n / 2^32), exact in int64 while n < 2^31.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+LOW = 0xFFFFFFFF
+ONE = 1 << 32  # the whole range of a word
+MULTIPLIERS = 0xD2511F53, 0xCD9E8D57  # this and the next: Salmon et al., "Parallel random numbers", SC 2011
+WEYL = 0x9E3779B9, 0xBB67AE85
+ROUNDS = 10
+
+Words = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def philox_block(counter: Words, key: tuple[int, int]) -> Words:
+    """Four words for each counter; the tensors of the counter broadcast."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(ROUNDS):
+        high0, low0 = _multiply(c0, MULTIPLIERS[0])
+        high1, low1 = _multiply(c2, MULTIPLIERS[1])
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+        k0, k1 = (k0 + WEYL[0]) & LOW, (k1 + WEYL[1]) & LOW
+    return c0, c1, c2, c3
+
+
+def philox(index: Tensor, cls: Tensor, step: int, stream: int, seed: int) -> Tensor:
+    """The first word of each block, 0 <= word < 2^32."""
+    return _words(index, cls, step, stream, seed)[0]
+
+
+def sample_pixels(
+    eligible: Tensor, classes: int, count: int, *, seed: int, step: int, stream: int
+) -> tuple[Tensor, Tensor]:
+    """`count` pixels of every class, uniformly and with replacement; and how many there were to choose from.
+
+    `eligible` (B, H, W) holds a class id, or -1 where a pixel may not be drawn.  Pixels (C, count) are flat indices
+    into B H W, all -1 for a class that has none.  Draw i of class c has counter (i, c, step, stream).
+    """
+    ids = torch.arange(classes, device=eligible.device)[:, None]
+    seen = (eligible.reshape(-1) == ids).cumsum(1, dtype=torch.int32)  # C BHW: pixels of the class so far
+    counts = seen[:, -1].long()
+    word = philox(torch.arange(count, device=eligible.device), ids, step, stream, seed)  # C count
+    chosen = (word * counts[:, None]) >> 32
+    pixels = torch.searchsorted(seen, (chosen + 1).int())  # the first place where so many have been seen
+    return pixels.masked_fill(counts[:, None] == 0, -1), counts
+
+
+def thresholds(law: Tensor, filled: Tensor) -> Tensor:
+    """Cumulative thresholds (C, V), int64 in 0..2^32: class v is drawn where `t[v-1] <= word < t[v]`.
+
+    The law (C, V) is restricted to rings that hold something and rescaled.  The last class that can be reached
+    closes at 2^32, so rounding never lets a word fall through; a row that reaches nothing is all 0.
+    """
+    weight = law.double() * (filled > 0)
+    total = weight.sum(1, keepdim=True)
+    reachable = weight > 0
+    # Rounded down before they are added up: sums of integers are the same in any order, on any device.
+    width = (weight / total.masked_fill(total == 0, 1) * ONE).long()
+    later = reachable.flip(1).cumsum(1).flip(1) - reachable.long()  # reachable classes after this one
+    return width.cumsum(1).masked_fill(later == 0, ONE) * reachable.any(1, keepdim=True)
+
+
+def draw_keys(
+    law: Tensor, filled: Tensor, count: int, *, seed: int, step: int, stream: int, queries: int = 1
+) -> tuple[Tensor, Tensor]:
+    """Negative classes and their ring slots, each (C, queries, count); -1 where the law reaches no filled ring.
+
+    Key n of query q of class c has counter (q * count + n, c, step, stream): word 0 picks the class by
+    `thresholds`, word 1 the slot below `filled`.  A set shared by all queries is `queries=1`, the draw of query 0.
+    """
+    classes = len(law)
+    limits = thresholds(law, filled)
+    index = torch.arange(queries * count, device=law.device)
+    ids = torch.arange(classes, device=law.device)[:, None]
+    first, second, _, _ = _words(index, ids, step, stream, seed)  # C queries*count
+    negative = torch.searchsorted(limits, first, right=True)  # how many thresholds are at or below the word
+    nothing = negative == limits.shape[1]
+    slot = (second * filled[negative.masked_fill(nothing, 0)]) >> 32
+    shape = classes, queries, count
+    return negative.masked_fill(nothing, -1).view(shape), slot.masked_fill(nothing, -1).view(shape)
+
+
+def _words(index: Tensor, cls: Tensor, step: int, stream: int, seed: int) -> Words:
+    fixed = (torch.tensor(n & LOW, device=index.device) for n in (step, stream))
+    return philox_block((index, cls, *fixed), (seed & LOW, seed >> 32 & LOW))
+
+
+def _multiply(word: Tensor, constant: int) -> tuple[Tensor, Tensor]:
+    """High and low 32 bits of a 64-bit product, in two halves so that int64 never overflows."""
+    low = word * (constant & 0xFFFF)
+    high = word * (constant >> 16) + (low >> 16)
+    return high >> 16, (high & 0xFFFF) << 16 | (low & 0xFFFF)

@@ -1,0 +1,114 @@
+"""What a run is made of, as typed values; saved whole to run.toml, from which it can be run again.
+
+Presets differ in these values only: `paper` is METHOD 3.6 and 4.8; `cpu` is what an hour on two cores buys best
+(docs/cpu-preset.md tells how it was measured).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from mona_infer.errors import InputError
+
+
+@dataclass(frozen=True)
+class Optimiser:
+    """Learning rate: linear warm-up, then lr (1 - t/T)^power over each stage."""
+
+    kind: Literal["sgd", "adamw"] = "sgd"
+    lr: float = 0.01
+    momentum: float = 0.9  # of SGD; Nesterov's where the stage says so
+    weight_decay: float = 1e-4
+    power: float = 0.9
+    warmup: float = 0.0  # share of a stage
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Slices a step, in each process; a method without unlabelled data takes the sum of both."""
+
+    labelled: int = 3
+    unlabelled: int = 3
+
+
+@dataclass(frozen=True)
+class Every:
+    """How often, in steps."""
+
+    validate: int = 200
+    log: int = 10
+    save: int = 200
+
+
+@dataclass(frozen=True)
+class Config:
+    """One training run."""
+
+    dataset: str
+    method: str = "mona"
+    data: str | None = None  # the data set's folder; None: found by name
+    ratio: float | None = None  # share of training patients whose labels are used; None: all
+    pretrain: str = "default"  # the method's own first stage, "none", or the name of a stage
+    preset: str = "paper"
+    seed: int = 0
+    split_seed: int | None = None  # None: the published split where there is one
+    size: tuple[int, int] = (256, 256)  # of a slice, rows x columns
+    window: str = "full"  # the centre of a slice that the network sees: full, auto, or rows x columns
+    width: float = 1.0  # multiplies the U-Net's channels
+    steps: int = 60_000  # of all stages together
+    pretrain_share: float = 0.5  # of the steps
+    ema: float = 0.99
+    precision: str = "32-true"
+    optimiser: Optimiser = field(default_factory=Optimiser)
+    batch: Batch = field(default_factory=Batch)
+    every: Every = field(default_factory=Every)
+    stages: dict[str, Any] = field(default_factory=dict)  # the settings of each stage, by its name
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.batch.labelled < 1 or self.batch.unlabelled < 0 or min(vars(self.every).values()) < 1:
+            raise InputError("expected at least one step, one labelled slice a step, and intervals above 0")
+        if any(side % 16 for side in self.size):
+            raise InputError(f"expected a size in multiples of 16 (the U-Net halves it four times), found {self.size}")
+        if not 0 <= self.pretrain_share < 1:
+            raise InputError(f"expected pretrain_share from 0 to below 1, found {self.pretrain_share}")
+
+
+ADAMW = Optimiser(kind="adamw", lr=2e-3, weight_decay=0.01, warmup=0.05)
+# Of a short run.  At step 40 of GLCon the global KL's gradient on the U-Net is six times the supervised one's; in
+# thousands of steps, not tens of thousands, segmentation would hardly be learned beside it.
+SHORT = {"glcon": {"global_weight": 0.1}, "acr": {"labelled": "jittered"}}
+PRESETS: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "gpu": {"precision": "bf16-mixed"},
+    "cpu": {
+        "size": (128, 128),
+        "window": "auto",
+        "steps": 3000,
+        "pretrain_share": 0.2,
+        "optimiser": ADAMW,
+        "every": Every(validate=200, log=10, save=50),
+        "stages": SHORT,
+    },
+    "quick": {
+        "size": (128, 128),
+        "window": "auto",
+        "steps": 800,
+        "pretrain_share": 0.2,
+        "optimiser": ADAMW,
+        "every": Every(validate=200, log=10, save=50),
+        "stages": SHORT,
+    },
+}
+
+
+def preset(name: str, **values: Any) -> Config:
+    if name not in PRESETS:
+        raise InputError(f"no preset is called {name!r}; there are {', '.join(PRESETS)}")
+    return replace(Config(preset=name, dataset=values.pop("dataset")), **{**PRESETS[name], **values})
+
+
+def with_stages(config: Config, kinds: dict[str, Any]) -> Config:
+    """The settings of each stage (name -> dataclass): its own defaults, and what the preset says of it."""
+    preferred = PRESETS[config.preset].get("stages", {})
+    return replace(config, stages={name: kind(**preferred.get(name, {})) for name, kind in kinds.items()})

@@ -1,0 +1,35 @@
+"""L_nn, diversity (METHOD 4.5): the student moves towards what the teacher finds near, in other slices."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mona_train.memory import Bank
+
+
+def nearest_neighbours(
+    student: Tensor, teacher: Tensor, bank: Bank, tags: Tensor | None = None, *, k: int = 5
+) -> Tensor:
+    """Mean over images and their k neighbours z of |u - z|^2 = 2 - 2 u.z, u being the student's and of length 1.
+
+    student u, teacher v: B D; tags B say which slice an image is (negative: unknown).  The neighbours are v's: the
+    published code searched with the student and measured the teacher, and had no gradient (D3).  Rows that show the
+    same slice do not count.  An image with fewer than k other rows takes those there are; one with none is left out.
+    """
+    if student.shape != teacher.shape or (tags is not None and tags.shape != student.shape[:1]):
+        found = f"{tuple(student.shape)}, {tuple(teacher.shape)}, {None if tags is None else tuple(tags.shape)}"
+        raise ValueError(f"expected student and teacher (B, D) and tags (B), found {found}")
+    rows = bank.rows.detach()
+    with torch.autocast(student.device.type, enabled=False):
+        near = F.normalize(teacher.detach().float(), dim=1) @ rows.T  # B R
+        if tags is not None:
+            mine = tags.to(rows.device)[:, None]
+            near = near.masked_fill((mine == bank.tags) & (mine >= 0), -torch.inf)
+        nearest = near.topk(min(k, len(rows)), dim=1)
+        other = nearest.values != -torch.inf  # B k
+        distances = 2 - 2 * (F.normalize(student.float(), dim=1) @ rows.T).gather(1, nearest.indices)
+        count = other.sum(1)
+        means = torch.where(other, distances, 0).sum(1) / count.clamp(min=1)
+        return means.sum() / (count > 0).sum().clamp(min=1)

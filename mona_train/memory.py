@@ -1,0 +1,66 @@
+"""`Bank`: the last embeddings the teacher made, first in, first out (METHOD 3.2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+UNKNOWN = -1  # the tag of a row of which nobody said what slice it shows
+
+
+class Bank(nn.Module):  # type: ignore[misc]
+    """A ring of `size` entries of one shape (the last axis is the embedding), of length 1 each, without gradient.
+
+    Everything is in buffers, so a bank is saved with the run.  Any number of rows may come at a time: the published
+    one demands a batch that divides 36.
+    """
+
+    kept: Tensor
+    tags: Tensor  # size, int64: which slice a row shows
+    written: Tensor  # rows that ever came in: says both where the next one goes and whether the ring is full
+
+    def __init__(self, size: int, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.register_buffer("kept", torch.zeros(size, *shape))
+        self.register_buffer("tags", torch.full((size,), UNKNOWN))
+        self.register_buffer("written", torch.zeros((), dtype=torch.int64))
+        self._written = 0  # the same, known without waiting for a GPU
+        self.register_load_state_dict_post_hook(_recount)
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    @property
+    def full(self) -> bool:
+        """Filled once: before that nobody may look, for an all-zero row has cosine 0 with everything (D2)."""
+        return self._written >= len(self)
+
+    @property
+    def rows(self) -> Tensor:
+        """Entries (size, *shape), in the order of their slots."""
+        if not self.full:
+            raise RuntimeError(f"the bank has {self._written} of {len(self)} rows; ask `full` first")
+        return self.kept
+
+    def add(self, rows: Tensor, tags: Tensor | None = None) -> None:
+        """Rows (n, *shape), the oldest first; they replace the oldest n.  Of more than `size` the last ones stay."""
+        if rows.shape[1:] != self.kept.shape[1:] or (tags is not None and tags.shape != rows.shape[:1]):
+            shape = ", ".join(map(str, self.kept.shape[1:]))
+            found = f"{tuple(rows.shape)} and {None if tags is None else tuple(tags.shape)}"
+            raise ValueError(f"expected rows (n, {shape}) and tags (n) or none, found {found}")
+        count, size = len(rows), len(self)
+        first = max(0, count - size)  # a slot written twice at once has no order on a GPU
+        slots = torch.arange(self._written + first, self._written + count, device=self.kept.device) % size
+        # out of place: the loss of this step may still need the rows as they are for its backward pass
+        self.kept = self.kept.index_copy(0, slots, F.normalize(rows[first:].detach().to(self.kept), dim=-1))
+        known = torch.full_like(slots, UNKNOWN) if tags is None else tags[first:].to(self.tags)
+        self.tags = self.tags.index_copy(0, slots, known)
+        self._written += count
+        self.written.fill_(self._written)
+
+
+def _recount(bank: Bank, _: Any) -> None:
+    bank._written = int(bank.written)

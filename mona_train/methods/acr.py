@@ -1,0 +1,212 @@
+"""Anatomical Contrastive Reconstruction: MONA's fine-tuning (METHOD 4).
+
+Supervised and pseudo-label losses always; the three principles by choice: tailness (pixel contrast with hard queries
+and class-aware keys), consistency (equivariance), diversity (nearest neighbours in the teacher's eyes).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mona_infer.errors import InputError
+from mona_kernels.ops.equivariance import equivariance_loss
+from mona_train.augment import ACR as STRENGTH
+from mona_train.augment import diffeo, equivariance, jitter, weak
+from mona_train.losses.neighbours import nearest_neighbours
+from mona_train.losses.supervised import supervised
+from mona_train.losses.tailness import Tailness
+from mona_train.losses.unsupervised import unsupervised
+from mona_train.memory import Bank
+from mona_train.methods import base
+from mona_train.methods.base import Losses, Step, frozen_statistics
+from mona_train.methods.views import mixed_view, size_of, weak_view
+from mona_train.networks.heads import Predictor, ProjectionHead
+from mona_train.networks.representation import RepresentationHead
+from mona_train.networks.unet import UNet, UNetOutput
+
+PRINCIPLES = ("tailness", "consistency", "diversity")
+
+
+@dataclass(frozen=True)
+class Settings(base.Settings):
+    """ACR, METHOD 4."""
+
+    principles: tuple[str, ...] = PRINCIPLES
+    labelled: Literal["weak", "jittered"] = "weak"  # jittered: warped and jittered as the unlabelled are, not mixed
+    supervised_scale: float = 1.0
+    contrast_weight: float = 0.01
+    equivariance_weight: float = 1.0
+    unsupervised_weight: float = 1.0
+    neighbours_weight: float = 1.0
+    sure: float = 0.97  # confidence whose share weights an image's pseudo-labels
+    likely: float = 0.7  # confidence from which a pixel's pseudo-label is used by contrast and equivariance
+    mode: Literal["shared", "exact", "expected"] = "shared"  # of the contrast's keys
+    queries: int = 256
+    keys: int = 512
+    ring: int = 2048
+    hard: float = 0.97
+    temperature: float = 0.5
+    dim: int = 512
+    bank: int = 36
+    neighbours: int = 5
+
+    def __post_init__(self) -> None:
+        unknown = set(self.principles) - set(PRINCIPLES)
+        if unknown:
+            raise InputError(f"no principle is called {', '.join(unknown)}; there are {', '.join(PRINCIPLES)}")
+
+
+class Unlabelled(NamedTuple):
+    """What the student sees of the unlabelled slices, and what it is taught about them."""
+
+    images: Tensor  # B 1 H W: warped, mixed and jittered
+    plain: Tensor  # the same without jitter
+    labels: Tensor  # B H W pseudo-labels, moved and mixed alike
+    confidence: Tensor  # B H W
+
+
+class ACR(base.Stage):
+    name = "acr"
+    Settings = Settings
+    averaged = ("unet", "projector", "representation")
+    nesterov = True
+    cost = 2.6
+
+    def __init__(self, settings: Any, *, classes: int, width: float = 1.0) -> None:
+        super().__init__(settings, classes=classes, width=width)
+        s = settings
+        if "tailness" in s.principles:
+            self.tailness = Tailness(
+                classes,
+                s.dim,
+                queries=s.queries,
+                keys=s.keys,
+                ring=s.ring,
+                hard=s.hard,
+                temperature=s.temperature,
+                mode=s.mode,
+            )
+        self.bank = Bank(s.bank, (s.dim,))
+
+    def networks(self) -> dict[str, nn.Module]:
+        unet, dim = UNet(self.classes, width=self.width), self.settings.dim
+        return {
+            "unet": unet,
+            "projector": ProjectionHead(unet.channels[0], dim),
+            "predictor": Predictor(dim),
+            "representation": RepresentationHead(unet.channels, dim, predictor=True),
+        }
+
+    def weights(self) -> dict[str, float]:
+        s = self.settings
+        return {
+            "supervised": s.supervised_scale,
+            "contrast": s.contrast_weight,
+            "equivariance": s.equivariance_weight,
+            "unsupervised": s.unsupervised_weight,
+            "neighbours": s.neighbours_weight,
+        }
+
+    def losses(self, step: Step) -> Losses:
+        principles, s = self.settings.principles, self.settings
+        with step.part("augmentation"):
+            images, labels = self._labelled(step)
+        unlabelled = self._unlabelled(step)
+        with step.part("augmentation"):
+            n = len(images)
+            images = torch.cat([images, unlabelled.images])
+            labels = torch.cat([labels, unlabelled.labels])
+            confidence = torch.cat([torch.ones_like(labels[:n], dtype=torch.float32), unlabelled.confidence])
+        with step.part("student"):
+            out: UNetOutput = step.cut("student", step.student["unet"](images))
+        losses = {}
+        with step.part("supervised"):
+            losses["supervised"] = supervised(out.logits[:n], labels[:n])
+        with step.part("unsupervised"):
+            losses["unsupervised"] = unsupervised(out.logits[n:], labels[n:], confidence[n:], sure=s.sure)
+        taught: UNetOutput | None = None
+        if "tailness" in principles or "diversity" in principles:
+            with step.part("teacher"), torch.no_grad():
+                taught = step.teacher["unet"](images)
+        likely = confidence >= s.likely
+        if "tailness" in principles:
+            assert taught is not None
+            with step.part("contrast"):
+                losses["contrast"] = self.tailness(
+                    out.features,
+                    out.logits,
+                    taught.features,
+                    labels,
+                    likely,
+                    step.student["representation"],
+                    step.teacher["representation"],
+                    seed=step.seed,
+                    step=step.number,
+                    world=step.world,
+                )
+        if "consistency" in principles:
+            plain = torch.cat([images[:n], unlabelled.plain])
+            losses["equivariance"] = self._equivariance(step, plain, n, out.logits, likely & (labels > 0))
+        if "diversity" in principles:
+            assert taught is not None
+            with step.part("neighbours"):
+                losses |= self._diversity(step, out.bottleneck, taught.bottleneck, n)
+        return losses
+
+    def _labelled(self, step: Step) -> tuple[Tensor, Tensor]:
+        g, images, labels = step.generator, step.labelled.images, step.labelled.labels
+        if self.settings.labelled == "weak":
+            view = weak_view(g, images, labels)
+        else:
+            geometry = weak(g, len(images), size_of(images)).then(diffeo(g, len(images), device=images.device))
+            view = geometry.apply(images, labels)
+            view = view._replace(images=jitter(g, view.images, STRENGTH))
+        assert view.labels is not None
+        return view.images, view.labels
+
+    def _unlabelled(self, step: Step) -> Unlabelled:
+        """Pseudo-labels are made on the weak view and then move with it: warp, CutMix; jitter is the image's alone."""
+        if step.unlabelled is None:
+            raise InputError("MONA's fine-tuning needs unlabelled slices; lower --ratio, or train --method unet-f")
+        with step.part("augmentation"):
+            images = weak_view(step.generator, step.unlabelled.images).images
+        with step.part("teacher"), torch.no_grad():
+            confidence, labels = step.teacher["unet"](images).logits.float().softmax(1).max(1)
+        with step.part("augmentation"):
+            view = mixed_view(step.generator, images, labels, confidence)
+            assert view.labels is not None and view.confidence is not None
+            strong = jitter(step.generator, view.images, STRENGTH)
+            return Unlabelled(strong, view.images, view.labels, view.confidence)
+
+    def _equivariance(self, step: Step, plain: Tensor, labelled: int, logits: Tensor, mask: Tensor) -> Tensor:
+        """T moves the very geometry the student saw; only the intensities of unlabelled slices are drawn anew (4.4)."""
+        with step.part("augmentation"):
+            size, device = size_of(plain), plain.device
+            fresh = torch.cat([plain[:labelled], jitter(step.generator, plain[labelled:], STRENGTH)])
+            grid = equivariance(step.generator, len(plain), size, device=device).grid(size, device)
+            moved = grid.apply(fresh).images
+        with step.part("equivariance pass"), frozen_statistics(step.student["unet"]):
+            out: UNetOutput = step.cut("equivariance pass", step.student["unet"](moved))
+        with step.part("equivariance"):
+            with torch.no_grad():
+                probabilities = logits.detach().float().softmax(1)
+                maps = torch.cat([probabilities, mask[:, None], torch.ones_like(mask[:, None])], 1).float()
+                warped = grid.apply(maps).images
+            return equivariance_loss(warped[:, :-2], warped[:, -1], out.logits, warped[:, -2])
+
+    def _diversity(self, step: Step, student: Tensor, teacher: Tensor, labelled: int) -> dict[str, Any]:
+        """Heads see the whole batch, so that their batch norm has more rows; the loss is the unlabelled slices'."""
+        u = F.normalize(step.student["predictor"](step.student["projector"](student)).float(), dim=1)[labelled:]
+        with torch.no_grad():
+            v = F.normalize(step.teacher["projector"](teacher).float(), dim=1)[labelled:]
+        assert step.unlabelled is not None
+        found = {}
+        if self.bank.full:
+            found["neighbours"] = nearest_neighbours(u, v, self.bank, step.unlabelled.rows, k=self.settings.neighbours)
+        self.bank.add(step.world.gather(v), step.world.gather(step.unlabelled.rows))
+        return found

@@ -1,0 +1,99 @@
+"""GLCon: MONA's pre-training (METHOD 3).  Relations of whole slices and of windows to those of the last slices seen.
+
+The student sees a strong view and the teacher the weak one, both in one geometry, so window i shows them the same
+place.  Every image is compared with a bank of the teacher's embeddings; this step's enter it after the losses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mona_train.augment import GLCON, jitter
+from mona_train.losses.relational import relational_kl
+from mona_train.losses.supervised import supervised
+from mona_train.losses.windows import draw_windows
+from mona_train.memory import Bank
+from mona_train.methods import base
+from mona_train.methods.base import Losses, Step
+from mona_train.methods.views import full_precision, size_of, weak_batch
+from mona_train.networks.heads import DIM, LocalHead, LocalPredictor, Norm, Predictor, ProjectionHead
+from mona_train.networks.unet import UNet, UNetOutput
+
+PREDICTOR = {"projector": "predictor", "local": "local_predictor"}  # of each head, the student's alone
+
+
+@dataclass(frozen=True)
+class Settings(base.Settings):
+    """GLCon, METHOD 3."""
+
+    bank: int = 36  # slices
+    student_temperature: float = 0.1
+    teacher_temperature: float = 0.01
+    windows: int = 6  # per side
+    jitter: float = 1 / 16  # of the frame: how far a window moves off its place
+    global_weight: float = 1.0
+    local_weight: float = 1.0
+    supervised_scale: float = 1.0  # of cross-entropy + Dice (Decision 9)
+    norm: Norm = "bn"  # of the heads
+
+
+class GLCon(base.Stage):
+    name = "glcon"
+    Settings = Settings
+    averaged = ("unet", "projector", "local")
+    cost = 1.4  # the teacher's pass is a third of a training pass; heads and windows are the rest
+
+    def __init__(self, settings: Any, *, classes: int, width: float = 1.0) -> None:
+        super().__init__(settings, classes=classes, width=width)
+        self.slices = Bank(settings.bank, (DIM,))
+        self.crops = Bank(settings.bank, (settings.windows**2, DIM))
+
+    def networks(self) -> dict[str, nn.Module]:
+        unet, norm = UNet(self.classes, width=self.width), self.settings.norm
+        return {
+            "unet": unet,
+            "projector": ProjectionHead(unet.channels[0], norm=norm),
+            "predictor": Predictor(norm=norm),
+            "local": LocalHead(self.classes),
+            "local_predictor": LocalPredictor(norm=norm),
+        }
+
+    def weights(self) -> dict[str, float]:
+        return {"global": self.settings.global_weight, "local": self.settings.local_weight}
+
+    def losses(self, step: Step) -> Losses:
+        """`global` and `local` are missing until the banks have been filled once."""
+        s = self.settings
+        with step.part("augmentation"), full_precision(step.labelled.images):
+            weak, labels = weak_batch(step)
+            strong = jitter(step.generator, weak, GLCON)  # a copy: published, both views shared one tensor (D6)
+            windows = draw_windows(step.generator, size_of(weak), per_side=s.windows, jitter=s.jitter)
+        with step.part("teacher"), torch.no_grad():
+            taught: UNetOutput = step.teacher["unet"](weak)
+        with step.part("student"):
+            out: UNetOutput = step.cut("student", step.student["unet"](strong))
+        losses = {}
+        with step.part("supervised"):
+            losses["supervised"] = s.supervised_scale * supervised(out.logits[: len(labels)], labels)
+        with step.part("global"):
+            losses |= self._relate("global", step, self.slices, "projector", out.bottleneck, taught.bottleneck)
+        with step.part("local"):
+            crops = windows.of(out.logits), windows.of(taught.logits)
+            losses |= self._relate("local", step, self.crops, "local", *crops)
+        return losses
+
+    def _relate(self, name: str, step: Step, bank: Bank, head: str, seen: Tensor, taught: Tensor) -> Losses:
+        """KL between the student's and the teacher's relations to the bank, which then takes in the teacher's rows."""
+        with torch.no_grad():  # of the teacher's head too: published, it learned (D19)
+            v = step.teacher[head](taught)
+        found = {}
+        if bank.full:
+            u = step.student[PREDICTOR[head]](step.student[head](seen))
+            t_student, t_teacher = self.settings.student_temperature, self.settings.teacher_temperature
+            found[name] = relational_kl(u, v, bank.rows, t_student=t_student, t_teacher=t_teacher)
+        bank.add(step.world.gather(v))
+        return found

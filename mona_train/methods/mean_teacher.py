@@ -1,0 +1,76 @@
+"""Mean Teacher (METHOD 6, MT): on unlabelled slices the student agrees with an EMA of itself that sees noise.
+
+Published constants in steps belong to 30,000 of them and scale with the stage (Decision 8).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mona_train.losses.supervised import supervised
+from mona_train.methods import base
+from mona_train.methods.base import Losses, Step, sigmoid_rampup
+from mona_train.methods.views import weak_batch
+from mona_train.networks.unet import UNetOutput
+
+EPOCHS = 200  # the ramp rises in as many steps: every 150 of 30,000
+QUIET = 30  # no consistency in the first 30th: 1,000 of 30,000
+
+
+@dataclass(frozen=True)
+class Settings(base.Settings):
+    """Mean Teacher, METHOD 6."""
+
+    supervised_scale: float = 0.5  # of cross-entropy + Dice, as SSL4MIS (Decision 9)
+    consistency_weight: float = 0.1  # at the end of the ramp
+    noise: float = 0.1  # sigma, on intensities in 0..1
+    noise_limit: float = 0.2
+
+
+def ramp(index: int, steps: int) -> float:
+    """exp(-5 (1 - e/200)^2) with e = floor(t / 150) of 30,000 steps; 0 while the loss has not started."""
+    return 0.0 if QUIET * index < steps else sigmoid_rampup((EPOCHS * index // steps) / EPOCHS)
+
+
+class MeanTeacher(base.Stage):
+    name = "mean-teacher"
+    Settings = Settings
+    averaged = ("unet",)
+    cost = 1.2  # the teacher's forward pass over half the batch
+
+    def weights(self) -> dict[str, float]:
+        return {"consistency": self.settings.consistency_weight}
+
+    def ema(self, step: Step, decay: float) -> float:
+        """A plain mean of all students so far, until that would be slower than the run's decay."""
+        return min(1 - 1 / (step.index + 1), decay)
+
+    def losses(self, step: Step) -> Losses:
+        """`consistency` comes with its ramp, and is missing until it starts."""
+        with step.part("augmentation"):
+            images, labels = weak_batch(step)
+            labelled, unlabelled = images[: len(labels)], images[len(labels) :]
+        with step.part("student"):
+            out: UNetOutput = step.cut("student", step.student["unet"](images))
+        with step.part("supervised"):
+            scale = self.settings.supervised_scale
+            losses = {"supervised": scale * supervised(out.logits[: len(labelled)], labels)}
+        now = ramp(step.index, step.steps)
+        if now == 0 or len(unlabelled) == 0:
+            return losses
+        with step.part("teacher"), torch.no_grad():
+            target = step.teacher["unet"](unlabelled + self._noise(step, unlabelled)).logits.float().softmax(1)
+        with step.part("consistency"):
+            found = out.logits[len(labelled) :].float().softmax(1)
+            losses["consistency"] = now * F.mse_loss(found, target)
+        return losses
+
+    def _noise(self, step: Step, images: Tensor) -> Tensor:
+        """Drawn on the CPU: one seed, one run, on every device."""
+        limit = self.settings.noise_limit
+        drawn = self.settings.noise * torch.randn(images.shape, generator=step.generator)
+        return drawn.clamp(-limit, limit).to(images)

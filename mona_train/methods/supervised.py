@@ -1,0 +1,41 @@
+"""Labelled slices alone: UNet-F and UNet-L of the tables (METHOD 6), and the same with MONA's strong augmentation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from mona_train.augment import View, weak
+from mona_train.losses.supervised import supervised
+from mona_train.methods import base
+from mona_train.methods.base import Losses, Step
+from mona_train.methods.views import size_of, strong_view, weak_view
+from mona_train.networks.unet import UNetOutput
+
+
+@dataclass(frozen=True)
+class Settings(base.Settings):
+    """Supervised training, METHOD 6."""
+
+    augmentation: Literal["weak", "strong"] = "weak"  # strong: a control of how much augmentation alone gains
+    scale: float = 0.5  # of cross-entropy + Dice, as SSL4MIS (Decision 9)
+
+
+class Supervised(base.Stage):
+    name = "supervised"
+    Settings = Settings
+    unlabelled = False
+
+    def losses(self, step: Step) -> Losses:
+        with step.part("augmentation"):
+            view = self._view(step)
+        with step.part("student"):
+            out: UNetOutput = step.cut("student", step.student["unet"](view.images))
+        with step.part("supervised"):
+            return {"supervised": self.settings.scale * supervised(out.logits, view.labels)}
+
+    def _view(self, step: Step) -> View:
+        g, images, labels = step.generator, step.labelled.images, step.labelled.labels
+        if self.settings.augmentation == "weak":
+            return weak_view(g, images, labels)
+        return strong_view(g, images, labels, after=weak(g, len(images), size_of(images)))

@@ -1,0 +1,71 @@
+"""The views that stages look at: weak geometry, or MONA's strong chain; all maps of a slice move together."""
+
+from __future__ import annotations
+
+import torch
+from torch import Generator, Tensor
+
+from mona_train.augment import ACR, Geometry, Strength, View, cutmix, diffeo, jitter, weak
+from mona_train.augment.draw import Size
+from mona_train.methods.base import Step
+
+
+def size_of(images: Tensor) -> Size:
+    return images.shape[-2], images.shape[-1]
+
+
+def full_precision(images: Tensor) -> torch.autocast:
+    """No autocast while a view is made: it puts pixels up to 0.6 px off at 256, and blur fails on mixed types."""
+    return torch.autocast(images.device.type, enabled=False)
+
+
+def weak_view(generator: Generator, images: Tensor, labels: Tensor | None = None) -> View:
+    """METHOD 5.1 on images (B, 1, H, W) and labels (B, H, W); shares no memory with them."""
+    with full_precision(images):
+        return weak(generator, len(images), size_of(images)).apply(images, labels)
+
+
+def weak_batch(step: Step) -> tuple[Tensor, Tensor]:
+    """Weak views of all images of a step, the labelled ones first, and the labels of those: n = len(labels)."""
+    view = weak_view(step.generator, step.labelled.images, step.labelled.labels)
+    assert view.labels is not None
+    if step.unlabelled is None:
+        return view.images, view.labels
+    return torch.cat([view.images, weak_view(step.generator, step.unlabelled.images).images]), view.labels
+
+
+def mixed_view(
+    generator: Generator,
+    images: Tensor,
+    labels: Tensor | None = None,
+    confidence: Tensor | None = None,
+    *,
+    after: Geometry | None = None,
+    ignore: int = 0,
+) -> View:
+    """A strong view before its jitter: diffeomorphic warp (a coin for the batch) and CutMix (always), 5.3 and 5.4.
+
+    Pseudo-labels made on a weak view come with that view and move on with it.  `after` is a geometry that the images
+    have not undergone yet: both then happen in one resampling.
+    """
+    with full_precision(images):
+        warp = diffeo(generator, len(images), device=images.device)
+        view = (warp if after is None else after.then(warp)).apply(images, labels, confidence, ignore=ignore)
+        mix = cutmix(generator, len(images), size_of(images), device=images.device)
+        return View(*(None if maps is None else mix.of(maps) for maps in view))
+
+
+def strong_view(
+    generator: Generator,
+    images: Tensor,
+    labels: Tensor | None = None,
+    confidence: Tensor | None = None,
+    *,
+    after: Geometry | None = None,
+    ignore: int = 0,
+    strength: Strength = ACR,
+) -> View:
+    """`mixed_view`, then jitter (5.2) of the image alone: labels and confidence have no brightness."""
+    view = mixed_view(generator, images, labels, confidence, after=after, ignore=ignore)
+    with full_precision(images):
+        return view._replace(images=jitter(generator, view.images, strength))

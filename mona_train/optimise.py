@@ -1,0 +1,56 @@
+"""Optimisers, the learning rate over a stage, and EMA teachers."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import nn
+
+from mona_train.config import Optimiser
+
+
+def optimiser(settings: Optimiser, networks: list[nn.Module], *, nesterov: bool) -> torch.optim.Optimizer:
+    """Weight decay on every parameter, as published; both kinds run fused."""
+    parameters = [p for network in networks for p in network.parameters() if p.requires_grad]
+    common: dict[str, Any] = {"lr": settings.lr, "weight_decay": settings.weight_decay, "fused": True}
+    if settings.kind == "adamw":
+        return torch.optim.AdamW(parameters, **common)
+    sgd = torch.optim.SGD(parameters, momentum=settings.momentum, nesterov=nesterov, **common)
+    if settings.momentum:
+        # Fused SGD wants a momentum for all or for none, and heads get their first gradient when a bank is full.
+        # From zeros it starts as it would from nothing: 0 m + gradient.
+        for p in parameters:
+            sgd.state[p]["momentum_buffer"] = torch.zeros_like(p)
+    return sgd
+
+
+def rate(settings: Optimiser, index: int, steps: int) -> float:
+    """lr (1 - t/T)^power, after a linear warm-up over a share of the stage."""
+    warm = settings.warmup * steps
+    start = min(1.0, (index + 1) / warm) if warm >= 1 else 1.0
+    return settings.lr * start * (1 - index / steps) ** settings.power
+
+
+def teacher_of(student: nn.ModuleDict, averaged: tuple[str, ...]) -> nn.ModuleDict:
+    """A copy of the student's networks (heads too: D19) that no gradient reaches."""
+    teacher = nn.ModuleDict({name: copy.deepcopy(student[name]) for name in averaged})
+    return teacher.requires_grad_(False)
+
+
+def teaching_mode(teacher: nn.ModuleDict) -> None:
+    """Batch statistics, but no dropout (Decision 4): pseudo-labels should not be noisy."""
+    teacher.train()
+    for module in teacher.modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            module.eval()
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def average_(teacher: nn.ModuleDict, student: nn.ModuleDict, decay: float) -> None:
+    """teacher <- decay teacher + (1 - decay) student, parameters only: a teacher keeps its own statistics."""
+    mine = [p for network in teacher.values() for p in network.parameters()]
+    theirs = [p for name in teacher for p in student[name].parameters()]
+    if mine:
+        torch._foreach_lerp_(mine, theirs, 1 - decay)

@@ -1,0 +1,41 @@
+"""The end of a run as a table: DSC and ASD per class, last beside best."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from mona_infer.task import Task
+
+
+def print_results(results: dict[str, Any], task: Task) -> None:
+    """`results` as in results.json."""
+    measured = {f"validation, {name}": report for name, report in results.get("validation", {}).items()}
+    if "test" in results:
+        measured[f"test, {results['chosen']}"] = results["test"]
+    if not measured:
+        Console(highlight=False).print("there are no cases to measure on: neither validation nor test", style="dim")
+        return
+    print_measured(measured, task)
+    if results.get("best"):
+        words = f"best validation at step {results['best']['step']} of {results['steps']}"
+        Console(highlight=False).print(words, style="dim")
+
+
+def print_measured(measured: dict[str, dict[str, Any]], task: Task) -> None:
+    """A row for each summary, a column for each class."""
+    table = Table(title="DSC (ASD in mm), mean over volumes", box=box.SIMPLE, title_justify="left")
+    table.add_column("")
+    for name in [c.name for c in task.classes[1:]] + ["mean"]:
+        table.add_column(name, justify="right")
+    for words, report in measured.items():
+        entries = [*report["classes"].values(), report]
+        table.add_row(words, *(f"{entry['dsc']:.3f} ({_distance(entry['asd'])})" for entry in entries))
+    Console(highlight=False).print(table)
+
+
+def _distance(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"

@@ -1,0 +1,31 @@
+"""The run's folder: run.toml, complete enough to run it again."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from mona_infer.atomic import write_text
+from mona_infer.errors import InputError
+from mona_train.config import Config
+from mona_train.methods import stages_of
+from mona_train.settings import from_toml, to_toml
+
+CONFIG = "run.toml"
+
+
+def write_config(config: Config, folder: Path) -> None:
+    write_text(folder / CONFIG, to_toml(config))
+
+
+def read_config(folder: Path) -> Config:
+    path = folder / CONFIG
+    try:
+        text = path.read_text(encoding="utf-8")
+        found = tomllib.loads(text)
+        kinds = stages_of(str(found.get("method", "mona")), str(found.get("pretrain", "default")))
+    except OSError as error:
+        raise InputError(f"{folder} is not the folder of a run: it has no {CONFIG}") from error
+    except ValueError as error:
+        raise InputError(f"{path} is not TOML: {error}") from error
+    return from_toml(text, Config, source=str(path), tables={f"stages.{kind.name}": kind.Settings for kind in kinds})

@@ -1,0 +1,214 @@
+"""One run from its first step to its last: folder, checkpoints, validation, logs, Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+
+from mona_infer.atomic import write_text
+from mona_infer.errors import InputError
+from mona_infer.picture import montage
+from mona_infer.task import Task
+from mona_train.config import Config
+from mona_train.data.adapters import locate
+from mona_train.data.cache import Cache
+from mona_train.data.case import Case
+from mona_train.data.split import Split, split
+from mona_train.data.window import centred_window
+from mona_train.methods import ALL_LABELS
+from mona_train.run import checkpoint
+from mona_train.run.board import Board
+from mona_train.run.display import Display
+from mona_train.run.log import Log
+from mona_train.run.metrics import MetricsLog
+from mona_train.trainer import Trainer
+from mona_train.validate import Scored, summary, validate
+
+SHOWN = 4  # cases in the picture of a validation
+
+
+class Interrupted(Exception):
+    """Ctrl-C: the step was finished and saved."""
+
+
+class Data:
+    """What a run learns from and is measured on."""
+
+    def __init__(self, config: Config, cache: Cache) -> None:
+        self.cache = cache
+        self.split: Split = split(cache, None if config.method in ALL_LABELS else config.ratio, config.split_seed)
+        window = self._window(config)
+        self.task: Task = replace(cache.task, window=window if window != cache.task.size else None)
+        adapter, folder = locate(config.dataset, Path(config.data) if config.data else None)
+        cases = {case.name: case for case in adapter.cases(folder)}
+        self.val, self.test = (
+            [cases[n] for n in names if cases[n].label] for names in (self.split.val, self.split.test)
+        )
+
+    def _window(self, config: Config) -> tuple[int, int]:
+        if config.window == "full":
+            return self.cache.task.size
+        if config.window == "auto":
+            # of the published labelled patients, also where a method is given more of them: one frame for all methods
+            rows = split(self.cache, config.ratio, config.split_seed).labelled
+            return centred_window(self.cache, rows)
+        rows_, _, columns = config.window.partition("x")
+        if not (rows_.isdigit() and columns.isdigit()):
+            raise InputError(f"expected window = full, auto or a size like 96x96, found {config.window!r}")
+        return int(rows_), int(columns)
+
+
+class Session:
+    def __init__(self, config: Config, folder: Path, data: Data, fabric: Fabric, *, quiet: bool = False) -> None:
+        self.config, self.folder, self.data, self.fabric = config, folder, data, fabric
+        self.trainer = Trainer(config, data.cache, data.split, data.task, fabric)
+        self.best: dict[str, Any] | None = None  # {"step", "dsc"} of the best validation of the last stage
+        self._stop = False
+        self._main = fabric.global_rank == 0
+        self._quiet = quiet or not self._main
+        self._position = 0  # in metrics.jsonl
+
+    def resume(self) -> None:
+        path = self.folder / "checkpoints" / "last.safetensors"
+        if not path.exists():
+            return  # killed before the first checkpoint: begins again
+        tensors, facts = checkpoint.load(path)
+        self.trainer.load(tensors, facts)
+        self.best = facts["best"]
+        self._position = facts["metrics"]
+
+    def run(self) -> dict[str, Any]:
+        """Train to the end; returns the results, which are also in results.json."""
+        trainer, every = self.trainer, self.config.every
+        with self._records() as (metrics, board, log, display), self._ctrl_c():
+            log(f"step {trainer.number} of {self.config.steps}, seed {self.config.seed}")
+            stage = None
+            while not trainer.finished:
+                span = trainer.prepare_step()
+                if span != stage:
+                    stage = span
+                    display.stage(span.stage.name, span.first, span.stop)
+                losses = trainer.step()
+                number = trainer.number
+                last = number in (span.stop, self.config.steps)
+                if number % every.log == 0 or last:
+                    values = {name: float(loss) for name, loss in losses.items()}
+                    metrics.write(number, stage=span.stage.name, lr=trainer.rate, **values)
+                    board.scalars(number, {**values, "lr": trainer.rate})
+                    display.step(number, values, trainer.rate)
+                if number % every.validate == 0 or last:
+                    self._validate(number, metrics, board, display, log)
+                stopping = self._stopping()
+                if number % every.save == 0 or number % every.validate == 0 or last or stopping:
+                    trainer.synchronise()
+                    self._save("last", metrics)
+                if stopping and not trainer.finished:
+                    log("interrupted")
+                    raise Interrupted
+            return self._results(display)
+
+    def _validate(self, number: int, metrics: MetricsLog, board: Board, display: Display, log: Log) -> None:
+        self.trainer.synchronise()
+        if not self.data.val:
+            return
+        if self._main:
+            scored = validate(self.trainer.network, self.data.val, self.data.task, self.fabric.device)
+            report = summary(scored, self.data.task)
+            dsc = {name: entry["dsc"] for name, entry in report["classes"].items()}
+            metrics.write(number, dsc=report["dsc"], asd=report["asd"], classes=dsc)
+            board.scalars(number, {"DSC": report["dsc"], **{f"DSC {name}": value for name, value in dsc.items()}})
+            self._picture(number, scored)
+            in_last_stage = number > self.trainer.spans[-1].first
+            better = in_last_stage and (self.best is None or report["dsc"] > self.best["dsc"])
+            if better:
+                self.best = {"step": number, "dsc": report["dsc"]}
+                self._save("best", metrics)
+            display.validated(number, report["dsc"], better)
+            log(f"step {number}: validation DSC {report['dsc']:.4f}" + (", the best so far" if better else ""))
+        self.fabric.barrier()
+
+    def _picture(self, number: int, scored: list[Scored]) -> None:
+        chosen = scored[:: max(1, len(scored) // SHOWN)][:SHOWN]
+        montage(self.folder / "pictures" / f"step-{number:06d}.png", [s.tiles for s in chosen])
+
+    def _save(self, name: str, metrics: MetricsLog) -> None:
+        """All state in one file.  Taken at the same step of the same run it is the same file, whoever was killed."""
+        if not self._main:
+            return
+        tensors, facts = self.trainer.state()
+        facts |= {
+            "best": self.best,
+            "metrics": metrics.position(),
+            "task": json.loads(self.data.task.to_json()),
+            "predicts": self.trainer.predicts,
+        }
+        checkpoint.save(self.folder / "checkpoints" / f"{name}.safetensors", tensors, facts)
+
+    def _results(self, display: Display) -> dict[str, Any]:
+        """`last` beside `best`, on validation; test cases are scored once, with the network that validation chose."""
+        path = self.folder / "results.json"
+        if not self._main:
+            return {}
+        task, device, network = self.data.task, self.fabric.device, self.trainer.network
+        results: dict[str, Any] = {"steps": self.config.steps, "best": self.best, "chosen": "last"}
+        if self.data.val:
+            display.say("measuring the last and the best network")
+            results["validation"] = {"last": self._measure(self.data.val)}
+            tensors, _ = checkpoint.load(self.folder / "checkpoints" / "best.safetensors")
+            weights = checkpoint.unpack(f"student.{self.trainer.predicts}", tensors)
+            network.load_state_dict(weights)
+            results["validation"]["best"] = self._measure(self.data.val)
+            results["chosen"] = "best"
+        if self.data.test:
+            display.say("measuring on the test cases")
+            scored = validate(network, self.data.test, task, device)
+            results["test"] = summary(scored, task)
+        write_text(path, json.dumps(results, indent=1) + "\n")
+        return results
+
+    def _measure(self, cases: list[Case]) -> dict[str, Any]:
+        return summary(validate(self.trainer.network, cases, self.data.task, self.fabric.device), self.data.task)
+
+    @contextlib.contextmanager
+    def _records(self) -> Iterator[tuple[MetricsLog, Board, Log, Display]]:
+        """What a run writes as it goes; processes other than the first write nowhere."""
+        folder = self.folder if self._main else None
+        metrics, number = MetricsLog(folder / "metrics.jsonl" if folder else None), self.trainer.number
+        metrics.truncate(self._position)
+        board, log = Board(folder, purge=number), Log(folder / "log.txt" if folder else None)
+        best = (self.best["step"], self.best["dsc"]) if self.best else None
+        with Display(self.config.steps, first=number, best=best, quiet=self._quiet) as display:
+            try:
+                yield metrics, board, log, display
+            finally:
+                metrics.close()
+                board.close()
+
+    @contextlib.contextmanager
+    def _ctrl_c(self) -> Iterator[None]:
+        """The first Ctrl-C lets the step finish; the second ends at once."""
+
+        def stop(*_: Any) -> None:
+            self._stop = True
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+        before = signal.signal(signal.SIGINT, stop)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _stopping(self) -> bool:
+        """Processes are interrupted at different moments and must stop after the same step."""
+        if self.trainer.world.size == 1:
+            return self._stop
+        flag = torch.tensor([float(self._stop)], device=self.fabric.device)
+        return bool(self.trainer.world.total(flag) > 0)

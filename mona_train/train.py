@@ -1,0 +1,140 @@
+"""`mona train`: both stages, from a data set's name to numbers and the next command."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from mona_infer.errors import InputError
+
+if TYPE_CHECKING:
+    from mona_train.config import Config
+
+
+def train(
+    dataset: str | None = typer.Option(None, help="acdc, lits, mmwhs, phantom, ..., or the path of a data set."),
+    ratio: float | None = typer.Option(None, help="Share of training patients whose labels are used (0.05 is 5 %)."),
+    method: str = typer.Option("mona", help="mona, glcon, unet-f, unet-l, mean-teacher."),
+    data: Path | None = typer.Option(None, help="The data set's folder. Default: $MONA_DATA/NAME, else ./data/NAME."),
+    preset: str | None = typer.Option(None, help="paper, gpu, cpu, quick. Default: gpu with a GPU, cpu without."),
+    pretrain: str = typer.Option("default", help="The first stage: the method's own, 'none', or a stage's name."),
+    principles: str | None = typer.Option(
+        None, metavar="A,B", help="Of tailness,consistency,diversity those to use; '' for none. Default: all."
+    ),
+    steps: int | None = typer.Option(None, help="Of all stages together. Default: the preset's."),
+    seed: int = typer.Option(0, help="Of weights, batches and augmentation."),
+    split_seed: int | None = typer.Option(None, help="Draw other labelled patients than the published ones."),
+    settings: list[str] = typer.Option(
+        [], "--set", metavar="KEY=VALUE", help="Any value of run.toml, e.g. optimiser.lr=0.005."
+    ),
+    out: Path | None = typer.Option(None, help="The run's folder. Default: runs/DATASET-METHOD-RATIO."),
+    resume: Path | None = typer.Option(None, metavar="RUN", help="Go on with an interrupted run."),
+    devices: int = typer.Option(1, min=1, help="Processes (CPU) or cards (GPU) to train on."),
+    profile: bool = typer.Option(False, "--profile", help="Measure what a step is made of, print it, train nothing."),
+) -> None:
+    """Train a network from many scans and few labels, measure it, and keep it in a run folder."""
+    from mona_train.config import preset as preset_of
+    from mona_train.config import with_stages
+    from mona_train.methods import stages_of
+    from mona_train.run.folder import read_config
+    from mona_train.settings import with_value
+
+    if resume is not None:
+        config, folder = read_config(resume), resume
+    else:
+        if dataset is None:
+            raise InputError("say what to train on, e.g. `mona train --dataset acdc --ratio 0.05`")
+        name, why = (preset, "") if preset else _default_preset()
+        if why:
+            typer.echo(f"preset {name}: {why}")
+        values: dict[str, Any] = {"method": method, "pretrain": pretrain, "seed": seed, "split_seed": split_seed}
+        values |= {"dataset": dataset, "ratio": ratio, "data": str(data) if data else None}
+        kinds = {kind.name: kind.Settings for kind in stages_of(method, pretrain)}
+        config = with_stages(preset_of(str(name), **values), kinds)
+        if steps is not None:
+            config = replace(config, steps=steps)
+        if principles is not None:
+            config = with_value(config, "acr.principles", principles)
+        for setting in settings:
+            key, equals, value = setting.partition("=")
+            if not equals:
+                raise InputError(f"expected --set KEY=VALUE, found {setting!r}")
+            config = with_value(config, key.strip(), value.strip())
+        folder = out or _free_folder(config)
+    _run(config, folder, devices=devices, resumed=resume is not None, profile=profile)
+
+
+def _default_preset() -> tuple[str, str]:
+    import torch
+
+    if torch.cuda.is_available():
+        return "gpu", "a GPU was found (--preset changes it)"
+    return "cpu", "no GPU was found; this is the best an hour of two cores gives (--preset changes it)"
+
+
+def _free_folder(config: Config) -> Path:
+    share = "" if config.ratio is None else f"-{100 * config.ratio:g}pc"
+    stem = f"{Path(config.dataset).name}-{config.method}{share}"
+    names = (stem if n == 1 else f"{stem}-{n}" for n in range(1, 10_000))
+    return next(Path("runs") / name for name in names if not (Path("runs") / name).exists())
+
+
+def _run(config: Config, folder: Path, *, devices: int, resumed: bool, profile: bool) -> None:
+    import warnings
+
+    from lightning_fabric import Fabric
+
+    from mona_train.data.commands import prepared
+    from mona_train.report import print_results
+    from mona_train.run.folder import write_config
+    from mona_train.session import Data, Interrupted, Session
+
+    if not resumed and (folder / "run.toml").exists():
+        raise InputError(f"{folder} holds a run already; go on with `mona train --resume {folder}` or choose --out")
+    warnings.filterwarnings("ignore", module="lightning_fabric")
+    precision: Any = config.precision
+    fabric = Fabric(devices=devices, precision=precision, strategy="ddp" if devices > 1 else "auto")
+    fabric.launch()
+    main = fabric.global_rank == 0
+    with fabric.rank_zero_first():
+        size = f"{config.size[0]}x{config.size[1]}"
+        cache = prepared(config.dataset, Path(config.data) if config.data else None, None, size)
+    found = Data(config, cache)
+    session = Session(config, folder, found, fabric)
+    if profile:
+        from mona_train.profile import print_profile
+
+        return print_profile(session.trainer)
+    if resumed:
+        session.resume()
+    if main:
+        typer.echo(found.split.words())
+        typer.echo(_cost(session))
+        write_config(config, folder)
+    try:
+        results = session.run()
+    except Interrupted:
+        if main:
+            typer.echo(f"stopped after step {session.trainer.number}; go on with: mona train --resume {folder}")
+        raise KeyboardInterrupt from None
+    if main:
+        print_results(results, found.task)
+        typer.echo(f"Look at its curves: tensorboard --logdir {folder}")
+        typer.echo(f"wrote {folder}")
+
+
+def _cost(session: Any) -> str:
+    """What lies ahead, from one pass of the U-Net measured here."""
+    from mona_train.profile import seconds_per_pass
+    from mona_train.run.display import span
+
+    trainer, config = session.trainer, session.config
+    seconds = seconds_per_pass(trainer)
+    ahead = sum(max(0, s.stop - max(s.first, trainer.number)) * s.stage.cost for s in trainer.spans) * seconds
+    stages = ", ".join(f"{s.stage.name} {s.steps} steps" for s in trainer.spans)
+    size = "x".join(map(str, trainer.task.input_size))
+    batch = f"{config.batch.labelled}+{config.batch.unlabelled}"
+    return f"{stages}; slices of {size}, {batch} a step; about {span(ahead)} on this {trainer.device.type}"

@@ -1,0 +1,215 @@
+"""The training loop: everything that methods share, so that a method is its idea and nothing more.
+
+Nothing a step does depends on an earlier step except through weights, optimiser, EMA teachers and banks, all of
+which are in the checkpoint; random draws are keyed by (seed, rank, step).  So a resumed run ends bit-identical (CPU).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from mona_infer.errors import InputError
+from mona_infer.task import Task
+from mona_train.config import Config, Optimiser
+from mona_train.data.cache import Cache
+from mona_train.data.split import Split
+from mona_train.data.stream import step_generator, streams
+from mona_train.methods import stages_of
+from mona_train.methods.base import Losses, Stage, Step, Turn
+from mona_train.optimise import average_, optimiser, rate, teacher_of, teaching_mode
+from mona_train.run import checkpoint
+from mona_train.world import Processes, World
+
+INITIALISATION, DROPOUT = 3, 4  # numbers of random streams, beside those of mona_train.data.stream
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stage and the steps of the run that are its own: first <= number < stop."""
+
+    stage: type[Stage]
+    first: int
+    stop: int
+
+    @property
+    def steps(self) -> int:
+        return self.stop - self.first
+
+
+def spans(config: Config) -> list[Span]:
+    """Stages end to end: those before the last one take `pretrain_share` of the steps, in equal parts."""
+    stages = stages_of(config.method, config.pretrain)
+    before = len(stages) - 1
+    cuts = [round(n / before * config.pretrain_share * config.steps) for n in range(before + 1)] if before else [0]
+    return [Span(s, a, b) for s, a, b in zip(stages, cuts, [*cuts[1:], config.steps], strict=True) if b > a]
+
+
+class Trainer:
+    """Networks, optimisers and memory of the stage a run is in, and how to take the next step."""
+
+    def __init__(self, config: Config, cache: Cache, split: Split, task: Task, fabric: Fabric) -> None:
+        self.config, self.task, self.fabric = config, task, fabric
+        self.world = Processes() if fabric.world_size > 1 else World()
+        self.device = fabric.device
+        self._cache, self._split = cache, split
+        self.spans = spans(config)
+        self.number = 0  # of the next step
+        self.span: Span | None = None
+        self.student, self.teacher = nn.ModuleDict(), nn.ModuleDict()
+
+    @property
+    def finished(self) -> bool:
+        return self.number >= self.config.steps
+
+    @property
+    def network(self) -> nn.Module:
+        """What the run is for."""
+        return self.student[self.predicts]
+
+    @property
+    def predicts(self) -> str:
+        return self.spans[-1].stage.predicts
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the last step, of the first optimiser."""
+        return float(self._turns[0][2].param_groups[0]["lr"])
+
+    def prepare_step(self) -> Span:
+        """Enter the stage that the next step belongs to; nothing to do within a stage."""
+        span = next(s for s in self.spans if s.first <= self.number < s.stop)
+        if self.span != span:
+            self._enter(span)
+        return span
+
+    def step(self, **hooks: Any) -> dict[str, Tensor]:
+        """One step of training; returns the losses, unweighted, still on the device."""
+        span = self.prepare_step()
+        torch.manual_seed(_seed(self.config.seed, DROPOUT, self.world.rank, self.number))
+        batch = Step(
+            number=self.number,
+            index=self.number - span.first,
+            steps=span.steps,
+            seed=self.config.seed,
+            labelled=self._labelled.batch(self.number),
+            unlabelled=self._unlabelled.batch(self.number) if self._unlabelled is not None else None,
+            student=self.student,
+            teacher=self.teacher,
+            generator=step_generator(self.config.seed, self.world.rank, self.number),
+            world=self.world,
+            **hooks,
+        )
+        self.student.train()
+        teaching_mode(self.teacher)
+        found: Losses = {}
+        for turn, settings, optimiser_ in self._turns:
+            for group in optimiser_.param_groups:
+                group["lr"] = rate(settings, batch.index, span.steps)
+            with self.fabric.autocast():
+                losses = turn.losses(batch)
+            weights = self.stage.weights()
+            self._backward(batch, {name: weights.get(name, 1.0) * loss for name, loss in losses.items()})
+            with batch.part("optimiser"):
+                self._average_gradients(turn)
+                optimiser_.step()
+                optimiser_.zero_grad()
+            found |= {name: loss.detach() for name, loss in losses.items()}
+        with batch.part("optimiser"):
+            average_(self.teacher, self.student, self.stage.ema(batch, self.config.ema))
+        self.number += 1
+        return found
+
+    def _backward(self, batch: Step, losses: Losses) -> None:
+        if not losses:
+            raise ValueError(f"stage {self.stage.name} gave no loss")
+        backward = getattr(batch.cut, "backward", None)  # --profile takes the losses one by one
+        if backward is not None:
+            backward(losses)
+        else:
+            self.fabric.backward(torch.stack([loss.float() for loss in losses.values()]).sum())
+
+    def _average_gradients(self, turn: Turn) -> None:
+        if self.world.size == 1:
+            return
+        parameters = [p for name in self._names(turn) for p in self.student[name].parameters()]
+        for p in parameters:
+            if p.grad is None:  # unused in this process and perhaps used in another: all must send the same shapes
+                p.grad = torch.zeros_like(p)
+        self.world.average_(p.grad for p in parameters if p.grad is not None)
+
+    def _names(self, turn: Turn) -> tuple[str, ...]:
+        return turn.networks or tuple(self.student)
+
+    def _enter(self, span: Span) -> None:
+        """Fresh networks, carrying over what the stage before trained under the same name; teachers copy students."""
+        number = self.spans.index(span)
+        torch.manual_seed(_seed(self.config.seed, INITIALISATION, number))
+        kind, settings = span.stage, self.config.stages[span.stage.name]
+        self.stage = kind(settings, classes=len(self.task.classes), width=self.config.width).to(self.device)
+        networks = nn.ModuleDict(self.stage.networks()).to(self.device, memory_format=torch.channels_last)
+        for name in set(networks) & set(self.student):
+            networks[name].load_state_dict(self.student[name].state_dict())
+        self.student, self.teacher = networks, teacher_of(networks, kind.averaged)
+        self._turns = [self._taking(turn, nesterov=kind.nesterov) for turn in self.stage.turns()]
+        batch = self.config.batch
+        sizes = (batch.labelled, batch.unlabelled) if kind.unlabelled else (batch.labelled + batch.unlabelled, 1)
+        self._labelled, self._unlabelled = streams(
+            self._cache,
+            self._split,
+            sizes,
+            seed=self.config.seed,
+            rank=self.world.rank,
+            world=self.world.size,
+            device=self.device,
+            window=self.task.window,
+        )
+        if not kind.unlabelled:
+            self._unlabelled = None
+        self.span = span
+
+    def _taking(self, turn: Turn, *, nesterov: bool) -> tuple[Turn, Optimiser, Any]:
+        settings = replace(self.config.optimiser, **turn.optimiser)
+        networks = [self.student[name] for name in self._names(turn)]
+        return turn, settings, self.fabric.setup_optimizers(optimiser(settings, networks, nesterov=nesterov))
+
+    def synchronise(self) -> None:
+        """Batch-norm statistics are each process's own; their mean is what is validated and saved."""
+        modules = [m for m in (*self.student.modules(), *self.teacher.modules()) if hasattr(m, "running_mean")]
+        self.world.average_(b for m in modules for b in (m.running_mean, m.running_var) if b is not None)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """All that the next step depends on: tensors, and numbers."""
+        parts = {"student": self.student, "teacher": self.teacher, "memory": self.stage}
+        tensors = {k: v for name, part in parts.items() for k, v in checkpoint.pack(name, part.state_dict()).items()}
+        groups = []
+        for n, (_, _, opt) in enumerate(self._turns):
+            packed, numbers = checkpoint.pack_optimiser(f"optimiser{n}", opt.state_dict())
+            tensors |= packed
+            groups.append(numbers)
+        return tensors, {"step": self.number, "optimisers": groups}
+
+    def load(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self.number = facts["step"]
+        # a checkpoint taken after a stage's last step holds that stage's networks, from which the next one starts
+        ended = next(s for s in self.spans if s.first < self.number <= s.stop)
+        self._enter(ended)
+        try:
+            self.student.load_state_dict(checkpoint.unpack("student", tensors))
+            self.teacher.load_state_dict(checkpoint.unpack("teacher", tensors))
+            self.stage.load_state_dict(checkpoint.unpack("memory", tensors))
+            for n, (_, _, opt) in enumerate(self._turns):
+                opt.load_state_dict(checkpoint.unpack_optimiser(f"optimiser{n}", tensors, facts["optimisers"][n]))
+        except (KeyError, RuntimeError, ValueError, IndexError) as error:
+            raise InputError(f"the checkpoint does not fit this run ({str(error).splitlines()[0]})") from error
+
+
+def _seed(*entropy: int) -> int:
+    (state,) = np.random.SeedSequence(entropy).generate_state(1, np.uint64)
+    return int(state) & (2**63 - 1)

@@ -1,0 +1,232 @@
+"""ACR: which principle brings which loss, whom it reaches, and that whatever belongs together moves together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from steps import CLASSES, STILL, calls_of, following, one_thread, painted, stage_of, step_of, with_gradient, within
+from torch import Tensor, nn
+
+from mona_infer.errors import InputError
+from mona_train.losses.unsupervised import unsupervised
+from mona_train.methods import acr
+from mona_train.methods.acr import ACR
+from mona_train.methods.base import Step
+from mona_train.networks.unet import UNetOutput
+
+SMALL = {"queries": 16, "keys": 32, "ring": 64, "bank": 6, "dim": 32}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+def running(step: Step, stage: ACR, count: int) -> tuple[Step, dict[str, Tensor]]:
+    """So many steps without learning, so that the banks fill."""
+    for _ in range(count):
+        losses = stage.losses(step)
+        step = following(step)
+    return step, losses
+
+
+@pytest.mark.parametrize(
+    ("principles", "named"),
+    [
+        ((), set()),
+        (("tailness",), {"contrast"}),
+        (("consistency",), {"equivariance"}),
+        (("diversity",), {"neighbours"}),
+        (("tailness", "consistency", "diversity"), {"contrast", "equivariance", "neighbours"}),
+    ],
+)
+def test_each_principle_brings_its_loss(principles: tuple[str, ...], named: set[str]) -> None:
+    stage = stage_of(ACR, principles=principles, **SMALL)
+    _, losses = running(step_of(stage), stage, 3)
+    assert set(losses) == {"supervised", "unsupervised"} | named
+    assert all(bool(torch.isfinite(loss)) for loss in losses.values())
+
+
+def test_a_principle_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(InputError, match="tailness, consistency, diversity"):
+        ACR.Settings(principles=("taileness",))
+
+
+@pytest.mark.parametrize(
+    ("loss", "reached"),
+    [
+        ("supervised", {"unet"}),
+        ("unsupervised", {"unet"}),
+        ("contrast", {"unet", "representation"}),
+        ("equivariance", {"unet"}),
+        ("neighbours", {"unet", "projector", "predictor"}),
+    ],
+)
+def test_each_loss_reaches_its_own_networks_and_never_a_teacher(loss: str, reached: set[str]) -> None:
+    stage = stage_of(ACR, sure=0.0, likely=0.0, **SMALL)  # a fresh teacher is sure of nothing
+    step, _ = running(step_of(stage), stage, 2)
+    stage.losses(step)[loss].backward()
+    assert with_gradient(step.student) == reached
+    assert not with_gradient(step.teacher)
+    assert all(not p.requires_grad and p.grad is None for p in step.teacher.parameters())
+
+
+def test_neighbours_reach_the_encoder_and_not_the_decoder() -> None:
+    stage = stage_of(ACR, principles=("diversity",), **SMALL)
+    step, _ = running(step_of(stage), stage, 2)
+    stage.losses(step)["neighbours"].backward()
+    unet = step.student["unet"]
+    assert all(p.grad is not None and bool(p.grad.any()) for p in unet.encoder[0].parameters() if p.ndim == 4)
+    assert all(p.grad is None for p in unet.decoder.parameters())
+
+
+def test_the_teacher_sees_the_weak_view_first_and_then_what_the_student_sees() -> None:
+    stage = stage_of(ACR, **SMALL)
+    step = step_of(stage)
+    taught, learned = calls_of(step.teacher["unet"]), calls_of(step.student["unet"])
+    stage.losses(step)
+    assert [len(images) for images, _ in taught] == [3, 6]
+    assert [len(images) for images, _ in learned] == [6, 6]  # the second: equivariance
+    assert torch.equal(taught[1][0], learned[0][0])  # Decision 6
+    assert not torch.equal(taught[0][0], learned[0][0][3:])
+
+
+def test_without_tailness_and_diversity_the_teacher_runs_once() -> None:
+    stage = stage_of(ACR, principles=("consistency",), **SMALL)
+    step = step_of(stage)
+    taught = calls_of(step.teacher["unet"])
+    stage.losses(step)
+    assert len(taught) == 1
+
+
+class Oracle(nn.Module):  # type: ignore[misc]
+    """Reads the class off a painted slice, whatever its brightness between classes: a network that makes no mistake."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network, self.gain = network, nn.Parameter(torch.tensor(400.0))
+
+    def forward(self, images: Tensor) -> UNetOutput:
+        centres = torch.linspace(0, 1, CLASSES)[None, :, None, None]
+        return UNetOutput(-self.gain * (images - centres).square(), self.network(images).features)
+
+
+def painted_step(stage: ACR) -> Step:
+    step = step_of(stage)
+    assert step.unlabelled is not None
+    step.labelled.images.copy_(painted(step.labelled.labels))
+    step.unlabelled.images.copy_((step.unlabelled.images * (CLASSES - 1)).round() / (CLASSES - 1))
+    step.student["unet"], step.teacher["unet"] = Oracle(step.student["unet"]), Oracle(step.teacher["unet"])
+    return step
+
+
+def test_pseudo_labels_move_with_their_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acr, "STRENGTH", STILL)
+    stage = stage_of(ACR, **SMALL)
+    for number in range(6):  # some of them with a warp
+        step = following(painted_step(stage), number)
+        assert step.unlabelled is not None
+        step.unlabelled.images.copy_((step.unlabelled.images * (CLASSES - 1)).round() / (CLASSES - 1))
+        found = stage._unlabelled(step)
+        shown = (found.images[:, 0] * (CLASSES - 1)).round().long()
+        sure = within(found.labels) & within(shown)
+        assert sure.float().mean() > 0.5
+        assert torch.equal(shown[sure], found.labels[sure])
+        assert torch.equal(found.images, found.plain)
+
+
+def test_an_equivariant_network_has_no_equivariance_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pointwise network commutes with every geometry, but for interpolation between its classes at their borders."""
+    monkeypatch.setattr(acr, "STRENGTH", STILL)
+    stage = stage_of(ACR, principles=("consistency",), likely=0.9, **SMALL)
+    pointwise = float(stage.losses(painted_step(stage))["equivariance"])
+
+    moved = acr.equivariance
+    monkeypatch.setattr(acr, "equivariance", lambda *a, **k: Flipped(moved(*a, **k)))
+    broken = float(stage.losses(painted_step(stage))["equivariance"])
+    assert pointwise < 0.15 * broken, (pointwise, broken)
+
+
+class Flipped:
+    """A geometry that moves probabilities another way than images: what the test above must be able to see."""
+
+    def __init__(self, geometry: Any) -> None:
+        self.geometry = geometry
+
+    def grid(self, *given: Any) -> Any:
+        self._grid = self.geometry.grid(*given)
+        return self
+
+    def apply(self, maps: Tensor) -> Any:
+        view = self._grid.apply(maps)
+        return view if maps.shape[1] == 1 else view._replace(images=view.images.flip(-1))
+
+
+def test_the_second_pass_of_the_student_leaves_its_statistics_alone() -> None:
+    found = []
+    for principles in ((), ("consistency",)):
+        stage = stage_of(ACR, principles=principles, **SMALL)
+        step = step_of(stage)
+        without = {n: b.clone() for n, b in step.student["unet"].named_buffers() if "running" in n}
+        stage.losses(step)
+        after = {n: b for n, b in step.student["unet"].named_buffers() if "running" in n}
+        assert any(not torch.equal(without[n], after[n]) for n in after)
+        found.append(after)
+    assert all(torch.equal(found[0][n], found[1][n]) for n in found[0])
+
+
+def test_a_step_is_a_function_of_seed_and_number() -> None:
+    stages = [stage_of(ACR, **SMALL) for _ in range(2)]
+    first, second = ({n: float(v) for n, v in running(step_of(s), s, 3)[1].items()} for s in stages)
+    assert first == second
+
+
+def test_without_unlabelled_slices_it_says_so() -> None:
+    stage = stage_of(ACR, **SMALL)
+    with pytest.raises(InputError, match="unlabelled"):
+        stage.losses(step_of(stage, unlabelled=0))
+
+
+def test_labels_move_with_their_warped_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = stage_of(ACR, labelled="jittered", **SMALL)
+    monkeypatch.setattr(acr, "STRENGTH", STILL)
+    step = painted_step(stage)
+    images, labels = stage._labelled(step)
+    shown = (images[:, 0] * (CLASSES - 1)).round().long()
+    sure = within(labels) & within(shown)
+    assert torch.equal(shown[sure], labels[sure])
+    assert not torch.equal(images, step.labelled.images)
+
+
+# --- the pseudo-label loss (METHOD 4.3, Decision 3)
+
+
+def test_pseudo_labels_count_by_how_sure_their_image_is() -> None:
+    g = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 3, 8, 8, generator=g, requires_grad=True)
+    labels = torch.randint(0, 3, (2, 8, 8), generator=g)
+    labels[0, :2] = -1
+    confidence = torch.rand(2, 8, 8, generator=g)
+    total, pixels = torch.tensor(0.0), 0
+    for b in range(2):
+        known = labels[b] >= 0
+        share = float(((confidence[b] >= 0.5) & known).sum() / known.sum())
+        for y, x in known.nonzero().tolist():
+            total = total - share * logits[b, :, y, x].log_softmax(0)[labels[b, y, x]]
+            pixels += 1
+    found = unsupervised(logits, labels, confidence, sure=0.5)
+    assert found.item() == pytest.approx((total / pixels).item(), rel=1e-5)
+    assert unsupervised(logits, labels, torch.zeros_like(confidence)).item() == 0
+    assert unsupervised(logits, torch.full_like(labels, -1), confidence).item() == 0
+
+
+def test_a_pixel_that_is_right_beyond_doubt_still_counts_in_the_mean() -> None:
+    """The published mean is over pixels whose loss is above 0, so certainty raised it (8.1.7)."""
+    logits = torch.zeros(1, 2, 1, 2)
+    logits[0, 0, 0, 0] = 200  # a cross-entropy of exactly 0
+    labels, sure = torch.zeros(1, 1, 2, dtype=torch.int64), torch.ones(1, 1, 2)
+    assert unsupervised(logits, labels, sure).item() == pytest.approx(torch.log(torch.tensor(2.0)).item() / 2)
