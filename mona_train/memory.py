@@ -19,13 +19,13 @@ class Bank(nn.Module):  # type: ignore[misc]
     """
 
     kept: Tensor
-    tags: Tensor  # size, int64: which slice a row shows
+    tags: Tensor  # size x slices, int64: which slices a row shows
     written: Tensor  # rows that ever came in: says both where the next one goes and whether the ring is full
 
-    def __init__(self, size: int, shape: tuple[int, ...]) -> None:
+    def __init__(self, size: int, shape: tuple[int, ...], *, slices: int = 1) -> None:
         super().__init__()
         self.register_buffer("kept", torch.zeros(size, *shape))
-        self.register_buffer("tags", torch.full((size,), UNKNOWN))
+        self.register_buffer("tags", torch.full((size, slices), UNKNOWN))
         self.register_buffer("written", torch.zeros((), dtype=torch.int64))
         self._written = 0  # the same, known without waiting for a GPU
         self.register_load_state_dict_post_hook(_recount)
@@ -47,16 +47,22 @@ class Bank(nn.Module):  # type: ignore[misc]
 
     def add(self, rows: Tensor, tags: Tensor | None = None) -> None:
         """Rows (n, *shape), the oldest first; they replace the oldest n.  Of more than `size` the last ones stay."""
-        if rows.shape[1:] != self.kept.shape[1:] or (tags is not None and tags.shape != rows.shape[:1]):
+        if rows.shape[1:] != self.kept.shape[1:] or (
+            tags is not None and tags.shape != (len(rows), self.tags.shape[1])
+        ):
             shape = ", ".join(map(str, self.kept.shape[1:]))
             found = f"{tuple(rows.shape)} and {None if tags is None else tuple(tags.shape)}"
-            raise ValueError(f"expected rows (n, {shape}) and tags (n) or none, found {found}")
+            raise ValueError(f"expected rows (n, {shape}) and tags (n, {self.tags.shape[1]}) or none, found {found}")
         count, size = len(rows), len(self)
         first = max(0, count - size)  # a slot written twice at once has no order on a GPU
         slots = torch.arange(self._written + first, self._written + count, device=self.kept.device) % size
         # out of place: the loss of this step may still need the rows as they are for its backward pass
         self.kept = self.kept.index_copy(0, slots, F.normalize(rows[first:].detach().to(self.kept), dim=-1))
-        known = torch.full_like(slots, UNKNOWN) if tags is None else tags[first:].to(self.tags)
+        known = (
+            self.tags.new_full((len(slots), self.tags.shape[1]), UNKNOWN)
+            if tags is None
+            else tags[first:].to(self.tags)
+        )
         self.tags = self.tags.index_copy(0, slots, known)
         self._written += count
         self.written.fill_(self._written)

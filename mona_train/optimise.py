@@ -17,6 +17,7 @@ def optimiser(settings: Optimiser, networks: list[nn.Module], *, nesterov: bool)
     common: dict[str, Any] = {"lr": settings.lr, "weight_decay": settings.weight_decay, "fused": True}
     if settings.kind == "adamw":
         return torch.optim.AdamW(parameters, **common)
+    nesterov = nesterov and settings.momentum > 0  # torch refuses the one without the other
     sgd = torch.optim.SGD(parameters, momentum=settings.momentum, nesterov=nesterov, **common)
     if settings.momentum:
         # Fused SGD wants a momentum for all or for none, and heads get their first gradient when a bank is full.
@@ -30,7 +31,7 @@ def rate(settings: Optimiser, index: int, steps: int) -> float:
     """lr (1 - t/T)^power, after a linear warm-up over a share of the stage."""
     warm = settings.warmup * steps
     start = min(1.0, (index + 1) / warm) if warm >= 1 else 1.0
-    return settings.lr * start * (1 - index / steps) ** settings.power
+    return float(settings.lr * start * (1 - index / steps) ** settings.power)
 
 
 def teacher_of(student: nn.ModuleDict, averaged: tuple[str, ...]) -> nn.ModuleDict:

@@ -17,12 +17,15 @@ def print_results(results: dict[str, Any], task: Task) -> None:
     if "test" in results:
         measured[f"test, {results['chosen']}"] = results["test"]
     if not measured:
-        Console(highlight=False).print("there are no cases to measure on: neither validation nor test", style="dim")
+        Console(highlight=False).print(
+            "there are no cases to measure on, neither validation nor test: the last network is taken", style="dim"
+        )
         return
     print_measured(measured, task)
+    words = "there are no validation cases to choose by: the last network is taken"
     if results.get("best"):
         words = f"best validation at step {results['best']['step']} of {results['steps']}"
-        Console(highlight=False).print(words, style="dim")
+    Console(highlight=False).print(words, style="dim")
 
 
 def print_measured(measured: dict[str, dict[str, Any]], task: Task) -> None:

@@ -23,10 +23,12 @@ from mona_train.data.cache import Cache
 from mona_train.data.case import Case
 from mona_train.data.split import Split, split
 from mona_train.data.window import centred_window
-from mona_train.methods import ALL_LABELS
+from mona_train.methods import ALL_LABELS, stages_of
+from mona_train.networks.unet import STRIDE
 from mona_train.run import checkpoint
 from mona_train.run.board import Board
 from mona_train.run.display import Display
+from mona_train.run.folder import clear
 from mona_train.run.log import Log
 from mona_train.run.metrics import MetricsLog
 from mona_train.trainer import Trainer
@@ -45,6 +47,7 @@ class Data:
     def __init__(self, config: Config, cache: Cache) -> None:
         self.cache = cache
         self.split: Split = split(cache, None if config.method in ALL_LABELS else config.ratio, config.split_seed)
+        self._check_unlabelled(config)
         window = self._window(config)
         self.task: Task = replace(cache.task, window=window if window != cache.task.size else None)
         adapter, folder = locate(config.dataset, Path(config.data) if config.data else None)
@@ -52,6 +55,17 @@ class Data:
         self.val, self.test = (
             [cases[n] for n in names if cases[n].label] for names in (self.split.val, self.split.test)
         )
+
+    def _check_unlabelled(self, config: Config) -> None:
+        """A method that learns from unlabelled slices must have some: said before the first step."""
+        stages = stages_of(config.method, config.pretrain)
+        if stages[-1].unlabelled and not self.split.unlabelled:
+            raise InputError(
+                f"{config.method} learns from unlabelled slices too, and here every training slice has a label in use; "
+                "choose --ratio 0.05 or the like, or train --method unet-f"
+            )
+        if config.batch.unlabelled < 1 and any(stage.unlabelled for stage in stages):
+            raise InputError(f"{config.method} needs batch.unlabelled of at least 1, found {config.batch.unlabelled}")
 
     def _window(self, config: Config) -> tuple[int, int]:
         if config.window == "full":
@@ -63,7 +77,10 @@ class Data:
         rows_, _, columns = config.window.partition("x")
         if not (rows_.isdigit() and columns.isdigit()):
             raise InputError(f"expected window = full, auto or a size like 96x96, found {config.window!r}")
-        return int(rows_), int(columns)
+        window = int(rows_), int(columns)
+        if any(side % STRIDE for side in window):
+            raise InputError(f"expected a window in multiples of {STRIDE}, like 96x96, found {config.window}")
+        return window
 
 
 class Session:
@@ -112,6 +129,7 @@ class Session:
                     self._save("last", metrics)
                 if stopping and not trainer.finished:
                     log("interrupted")
+                    self.fabric.barrier()  # no process may end while the first one still saves
                     raise Interrupted
             return self._results(display)
 
@@ -181,6 +199,8 @@ class Session:
     def _records(self) -> Iterator[tuple[MetricsLog, Board, Log, Display]]:
         """What a run writes as it goes; processes other than the first write nowhere."""
         folder = self.folder if self._main else None
+        if folder:
+            clear(folder)
         metrics, number = MetricsLog(folder / "metrics.jsonl" if folder else None), self.trainer.number
         metrics.truncate(self._position)
         board, log = Board(folder, purge=number), Log(folder / "log.txt" if folder else None)

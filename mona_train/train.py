@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,7 +49,7 @@ def train(
         if dataset is None:
             raise InputError("say what to train on, e.g. `mona train --dataset acdc --ratio 0.05`")
         name, why = (preset, "") if preset else _default_preset()
-        if why:
+        if why and _first_here():
             typer.echo(f"preset {name}: {why}")
         values: dict[str, Any] = {"method": method, "pretrain": pretrain, "seed": seed, "split_seed": split_seed}
         values |= {"dataset": dataset, "ratio": ratio, "data": str(data) if data else None}
@@ -83,31 +84,36 @@ def _free_folder(config: Config) -> Path:
 
 
 def _run(config: Config, folder: Path, *, devices: int, resumed: bool, profile: bool) -> None:
+    import logging
+    import shlex
     import warnings
 
     from lightning_fabric import Fabric
 
-    from mona_train.data.commands import prepared
     from mona_train.report import print_results
     from mona_train.run.folder import write_config
-    from mona_train.session import Data, Interrupted, Session
+    from mona_train.session import Interrupted, Session
 
     if not resumed and (folder / "run.toml").exists():
         raise InputError(f"{folder} holds a run already; go on with `mona train --resume {folder}` or choose --out")
     warnings.filterwarnings("ignore", module="lightning_fabric")
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+    # The first process prepares before it starts others, or meets them: they find the cache made, and bad input ends
+    # a single process.
+    found = _data(config) if _first_here() else None
     precision: Any = config.precision
-    fabric = Fabric(devices=devices, precision=precision, strategy="ddp" if devices > 1 else "auto")
+    fabric = Fabric(precision=precision, **_processes(devices))
     fabric.launch()
     main = fabric.global_rank == 0
-    with fabric.rank_zero_first():
-        size = f"{config.size[0]}x{config.size[1]}"
-        cache = prepared(config.dataset, Path(config.data) if config.data else None, None, size)
-    found = Data(config, cache)
+    folder = fabric.broadcast(folder)  # each process looked for a free one itself
+    found = found or _data(config)
     session = Session(config, folder, found, fabric)
     if profile:
         from mona_train.profile import print_profile
+        from mona_train.profile import profile as measure
 
-        return print_profile(session.trainer)
+        (print_profile if main else measure)(session.trainer)
+        return
     if resumed:
         session.resume()
     if main:
@@ -117,13 +123,40 @@ def _run(config: Config, folder: Path, *, devices: int, resumed: bool, profile: 
     try:
         results = session.run()
     except Interrupted:
-        if main:
-            typer.echo(f"stopped after step {session.trainer.number}; go on with: mona train --resume {folder}")
+        if not main:
+            return  # with code 0: Fabric kills the first process when another ends with any other
+        as_many = ["--devices", str(devices)] if devices > 1 else []
+        command = shlex.join(["mona", "train", "--resume", str(folder), *as_many])
+        typer.echo(f"stopped after step {session.trainer.number}; go on with: {command}")
         raise KeyboardInterrupt from None
     if main:
         print_results(results, found.task)
         typer.echo(f"Look at its curves: tensorboard --logdir {folder}")
         typer.echo(f"wrote {folder}")
+
+
+def _first_here() -> bool:
+    """Whether this process is the first of its machine; known before processes meet."""
+    return os.environ.get("LOCAL_RANK", "0") == "0"
+
+
+def _processes(devices: int) -> dict[str, Any]:
+    """What Fabric is told: as many as torchrun has started, or those to start."""
+    import torch.distributed as dist
+
+    nodes = 1
+    if dist.is_torchelastic_launched():
+        devices = int(os.environ["LOCAL_WORLD_SIZE"])
+        nodes = int(os.environ["WORLD_SIZE"]) // devices
+    return {"devices": devices, "num_nodes": nodes, "strategy": "ddp" if devices * nodes > 1 else "auto"}
+
+
+def _data(config: Config) -> Any:
+    from mona_train.data.commands import prepared
+    from mona_train.session import Data
+
+    size = f"{config.size[0]}x{config.size[1]}"
+    return Data(config, prepared(config.dataset, Path(config.data) if config.data else None, None, size))
 
 
 def _cost(session: Any) -> str:
@@ -136,5 +169,6 @@ def _cost(session: Any) -> str:
     ahead = sum(max(0, s.stop - max(s.first, trainer.number)) * s.stage.cost for s in trainer.spans) * seconds
     stages = ", ".join(f"{s.stage.name} {s.steps} steps" for s in trainer.spans)
     size = "x".join(map(str, trainer.task.input_size))
-    batch = f"{config.batch.labelled}+{config.batch.unlabelled}"
-    return f"{stages}; slices of {size}, {batch} a step; about {span(ahead)} on this {trainer.device.type}"
+    batch = f"{config.batch.labelled}+{config.batch.unlabelled} a step"
+    processes = f" in each of {trainer.world.size} processes" if trainer.world.size > 1 else ""
+    return f"{stages}; slices of {size}, {batch}{processes}; about {span(ahead)} on this {trainer.device.type}"

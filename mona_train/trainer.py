@@ -6,6 +6,7 @@ which are in the checkpoint; random draws are keyed by (seed, rank, step).  So a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,6 +48,7 @@ def spans(config: Config) -> list[Span]:
     stages = stages_of(config.method, config.pretrain)
     before = len(stages) - 1
     cuts = [round(n / before * config.pretrain_share * config.steps) for n in range(before + 1)] if before else [0]
+    cuts = [min(cut, config.steps - 1) for cut in cuts]  # of few steps one is left for what the run is for
     return [Span(s, a, b) for s, a, b in zip(stages, cuts, [*cuts[1:], config.steps], strict=True) if b > a]
 
 
@@ -59,6 +61,7 @@ class Trainer:
         self.device = fabric.device
         self._cache, self._split = cache, split
         self.spans = spans(config)
+        self._check_handover()
         self.number = 0  # of the next step
         self.span: Span | None = None
         self.student, self.teacher = nn.ModuleDict(), nn.ModuleDict()
@@ -111,14 +114,13 @@ class Trainer:
         for turn, settings, optimiser_ in self._turns:
             for group in optimiser_.param_groups:
                 group["lr"] = rate(settings, batch.index, span.steps)
-            with self.fabric.autocast():
-                losses = turn.losses(batch)
+            losses = turn.losses(batch)
             weights = self.stage.weights()
             self._backward(batch, {name: weights.get(name, 1.0) * loss for name, loss in losses.items()})
             with batch.part("optimiser"):
                 self._average_gradients(turn)
                 optimiser_.step()
-                optimiser_.zero_grad()
+                self.student.zero_grad()  # of all networks: a turn's losses may reach those of another
             found |= {name: loss.detach() for name, loss in losses.items()}
         with batch.part("optimiser"):
             average_(self.teacher, self.student, self.stage.ema(batch, self.config.ema))
@@ -138,10 +140,14 @@ class Trainer:
         if self.world.size == 1:
             return
         parameters = [p for name in self._names(turn) for p in self.student[name].parameters()]
-        for p in parameters:
-            if p.grad is None:  # unused in this process and perhaps used in another: all must send the same shapes
+        # What no process used keeps no gradient, as in a single process: given zeros, optimisers decay it and count on.
+        used = self.world.total(torch.tensor([p.grad is not None for p in parameters], device=self.device).int())
+        gradients = []
+        for p in (p for p, processes in zip(parameters, used.tolist(), strict=True) if processes):
+            if p.grad is None:  # unused in this process, used in another: all must send the same shapes
                 p.grad = torch.zeros_like(p)
-        self.world.average_(p.grad for p in parameters if p.grad is not None)
+            gradients.append(p.grad)
+        self.world.average_(gradients)
 
     def _names(self, turn: Turn) -> tuple[str, ...]:
         return turn.networks or tuple(self.student)
@@ -150,12 +156,16 @@ class Trainer:
         """Fresh networks, carrying over what the stage before trained under the same name; teachers copy students."""
         number = self.spans.index(span)
         torch.manual_seed(_seed(self.config.seed, INITIALISATION, number))
-        kind, settings = span.stage, self.config.stages[span.stage.name]
-        self.stage = kind(settings, classes=len(self.task.classes), width=self.config.width).to(self.device)
+        kind = span.stage
+        self.stage = self._stage_of(kind).to(self.device)
         networks = nn.ModuleDict(self.stage.networks()).to(self.device, memory_format=torch.channels_last)
         for name in set(networks) & set(self.student):
             networks[name].load_state_dict(self.student[name].state_dict())
         self.student, self.teacher = networks, teacher_of(networks, kind.averaged)
+        if self.config.precision != "32-true":
+            # Networks alone: in half precision a view's grid is up to 1.4 pixels off at 256, and losses lose digits.
+            for network in (*self.student.values(), *self.teacher.values()):
+                network.forward = self._in_half_precision(network.forward)
         self._turns = [self._taking(turn, nesterov=kind.nesterov) for turn in self.stage.turns()]
         batch = self.config.batch
         sizes = (batch.labelled, batch.unlabelled) if kind.unlabelled else (batch.labelled + batch.unlabelled, 1)
@@ -172,6 +182,32 @@ class Trainer:
         if not kind.unlabelled:
             self._unlabelled = None
         self.span = span
+
+    def _in_half_precision(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*inputs: Tensor) -> Any:
+            with self.fabric.autocast():
+                return forward(*inputs)
+
+        return run
+
+    def _check_handover(self) -> None:
+        """Networks of one name must have one shape in all stages: said before the first step, not half a run later."""
+        shapes: dict[str, tuple[str, dict[str, torch.Size]]] = {}
+        for kind in (span.stage for span in self.spans):
+            with torch.device("meta"):  # no memory, no random numbers
+                networks = self._stage_of(kind).networks()
+            for name, network in networks.items():
+                shape = {key: t.shape for key, t in network.state_dict().items()}
+                earlier, expected = shapes.get(name, (kind.name, shape))
+                if shape != expected:
+                    raise InputError(
+                        f"the {name} of {earlier} does not fit the one of {kind.name}, which goes on from it; "
+                        f"make their settings agree or leave the first out with --pretrain none"
+                    )
+                shapes[name] = kind.name, shape
+
+    def _stage_of(self, kind: type[Stage]) -> Stage:
+        return kind(self.config.stages[kind.name], classes=len(self.task.classes), width=self.config.width)
 
     def _taking(self, turn: Turn, *, nesterov: bool) -> tuple[Turn, Optimiser, Any]:
         settings = replace(self.config.optimiser, **turn.optimiser)
@@ -198,7 +234,9 @@ class Trainer:
         """Go on where `state` was taken."""
         self.number = facts["step"]
         # a checkpoint taken after a stage's last step holds that stage's networks, from which the next one starts
-        ended = next(s for s in self.spans if s.first < self.number <= s.stop)
+        ended = next((s for s in self.spans if s.first < self.number <= s.stop), None)
+        if ended is None:
+            raise InputError(f"the checkpoint does not fit this run (step {self.number} of {self.config.steps})")
         self._enter(ended)
         try:
             self.student.load_state_dict(checkpoint.unpack("student", tensors))

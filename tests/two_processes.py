@@ -170,7 +170,7 @@ def record(fabric: Fabric, variant: str) -> dict[str, Any]:
                 {
                     **seen,
                     "losses": losses,
-                    "totals": world.totals[:],
+                    "totals": world.totals[:-1],  # the last one counts who has gradients
                     "queries": queries[:],
                     "hashes": {
                         "student": weights_hash(parameters_of(trainer.student)),
@@ -201,7 +201,7 @@ def main(folder: Path, variants: list[str]) -> None:
     fabric.launch()
     for variant in variants or WORLDS:
         found = record(fabric, variant)
-        if fabric.global_rank > 0:  # 100 MB that must be the same
+        if fabric.global_rank > 0 or variant not in OPTIMISERS:  # 100 MB that must be the same, or do not matter
             for step in found["steps"]:
                 del step["gradients"]
         torch.save(found, folder / f"{variant}-{fabric.global_rank}.pt")

@@ -14,19 +14,20 @@ def nearest_neighbours(
 ) -> Tensor:
     """Mean over images and their k neighbours z of |u - z|^2 = 2 - 2 u.z, u being the student's and of length 1.
 
-    student u, teacher v: B D; tags B say which slice an image is (negative: unknown).  The neighbours are v's: the
-    published code searched with the student and measured the teacher, and had no gradient (D3).  Rows that show the
-    same slice do not count.  An image with fewer than k other rows takes those there are; one with none is left out.
+    student u, teacher v: B D; tags (B, n) say which slices an image shows (negative: unknown).  The neighbours are
+    v's: the published code searched with the student and measured the teacher, and had no gradient (D3).  Rows that
+    show one of the same slices do not count.  An image with fewer than k other rows takes those there are; one with
+    none is left out.
     """
-    if student.shape != teacher.shape or (tags is not None and tags.shape != student.shape[:1]):
+    if student.shape != teacher.shape or (tags is not None and (tags.ndim, len(tags)) != (2, len(student))):
         found = f"{tuple(student.shape)}, {tuple(teacher.shape)}, {None if tags is None else tuple(tags.shape)}"
-        raise ValueError(f"expected student and teacher (B, D) and tags (B), found {found}")
+        raise ValueError(f"expected student and teacher (B, D) and tags (B, n), found {found}")
     rows = bank.rows.detach()
     with torch.autocast(student.device.type, enabled=False):
         near = F.normalize(teacher.detach().float(), dim=1) @ rows.T  # B R
         if tags is not None:
-            mine = tags.to(rows.device)[:, None]
-            near = near.masked_fill((mine == bank.tags) & (mine >= 0), -torch.inf)
+            mine, theirs = tags.to(rows.device)[:, None, :, None], bank.tags[None, :, None, :]
+            near = near.masked_fill(((mine == theirs) & (mine >= 0)).any((2, 3)), -torch.inf)
         nearest = near.topk(min(k, len(rows)), dim=1)
         other = nearest.values != -torch.inf  # B k
         distances = 2 - 2 * (F.normalize(student.float(), dim=1) @ rows.T).gather(1, nearest.indices)

@@ -66,6 +66,9 @@ class Tailness(nn.Module):  # type: ignore[misc]
         step: int,
         world: World = ALONE,
     ) -> Tensor:
+        if student_logits.shape != (len(labels), self.classes, *labels.shape[1:]) or valid.shape != labels.shape:
+            found = ", ".join(str(tuple(t.shape)) for t in (student_logits, labels, valid))
+            raise ValueError(f"expected logits (B, {self.classes}, H, W), labels and valid (B, H, W), found {found}")
         with torch.autocast(labels.device.type, enabled=False):
             draw = {"seed": seed, "step": step, "stream": world.rank << 8}
             with torch.no_grad():

@@ -25,7 +25,7 @@ from mona_train.memory import Bank
 from mona_train.methods import base
 from mona_train.methods.base import Losses, Step, frozen_statistics
 from mona_train.methods.views import mixed_view, size_of, weak_view
-from mona_train.networks.heads import Predictor, ProjectionHead
+from mona_train.networks.heads import Norm, Predictor, ProjectionHead
 from mona_train.networks.representation import RepresentationHead
 from mona_train.networks.unet import UNet, UNetOutput
 
@@ -54,6 +54,7 @@ class Settings(base.Settings):
     dim: int = 512
     bank: int = 36
     neighbours: int = 5
+    norm: Norm = "bn"  # of the heads; as in GLCon, whose heads go on here
 
     def __post_init__(self) -> None:
         unknown = set(self.principles) - set(PRINCIPLES)
@@ -91,14 +92,14 @@ class ACR(base.Stage):
                 temperature=s.temperature,
                 mode=s.mode,
             )
-        self.bank = Bank(s.bank, (s.dim,))
+        self.bank = Bank(s.bank, (s.dim,), slices=2)  # a mixed image shows two
 
     def networks(self) -> dict[str, nn.Module]:
         unet, dim = UNet(self.classes, width=self.width), self.settings.dim
         return {
             "unet": unet,
-            "projector": ProjectionHead(unet.channels[0], dim),
-            "predictor": Predictor(dim),
+            "projector": ProjectionHead(unet.channels[0], dim, norm=self.settings.norm),
+            "predictor": Predictor(dim, norm=self.settings.norm),
             "representation": RepresentationHead(unet.channels, dim, predictor=True),
         }
 
@@ -205,8 +206,11 @@ class ACR(base.Stage):
         with torch.no_grad():
             v = F.normalize(step.teacher["projector"](teacher).float(), dim=1)[labelled:]
         assert step.unlabelled is not None
+        shown = torch.stack(
+            [step.unlabelled.rows, step.unlabelled.rows.roll(-1)], 1
+        )  # CutMix's partner is the next one
         found = {}
         if self.bank.full:
-            found["neighbours"] = nearest_neighbours(u, v, self.bank, step.unlabelled.rows, k=self.settings.neighbours)
-        self.bank.add(step.world.gather(v), step.world.gather(step.unlabelled.rows))
+            found["neighbours"] = nearest_neighbours(u, v, self.bank, shown, k=self.settings.neighbours)
+        self.bank.add(step.world.gather(v), step.world.gather(shown))
         return found

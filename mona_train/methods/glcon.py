@@ -19,7 +19,7 @@ from mona_train.losses.windows import draw_windows
 from mona_train.memory import Bank
 from mona_train.methods import base
 from mona_train.methods.base import Losses, Step
-from mona_train.methods.views import full_precision, size_of, weak_batch
+from mona_train.methods.views import size_of, weak_batch
 from mona_train.networks.heads import DIM, LocalHead, LocalPredictor, Norm, Predictor, ProjectionHead
 from mona_train.networks.unet import UNet, UNetOutput
 
@@ -68,7 +68,7 @@ class GLCon(base.Stage):
     def losses(self, step: Step) -> Losses:
         """`global` and `local` are missing until the banks have been filled once."""
         s = self.settings
-        with step.part("augmentation"), full_precision(step.labelled.images):
+        with step.part("augmentation"):
             weak, labels = weak_batch(step)
             strong = jitter(step.generator, weak, GLCON)  # a copy: published, both views shared one tensor (D6)
             windows = draw_windows(step.generator, size_of(weak), per_side=s.windows, jitter=s.jitter)

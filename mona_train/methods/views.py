@@ -14,15 +14,9 @@ def size_of(images: Tensor) -> Size:
     return images.shape[-2], images.shape[-1]
 
 
-def full_precision(images: Tensor) -> torch.autocast:
-    """No autocast while a view is made: it puts pixels up to 0.6 px off at 256, and blur fails on mixed types."""
-    return torch.autocast(images.device.type, enabled=False)
-
-
 def weak_view(generator: Generator, images: Tensor, labels: Tensor | None = None) -> View:
     """METHOD 5.1 on images (B, 1, H, W) and labels (B, H, W); shares no memory with them."""
-    with full_precision(images):
-        return weak(generator, len(images), size_of(images)).apply(images, labels)
+    return weak(generator, len(images), size_of(images)).apply(images, labels)
 
 
 def weak_batch(step: Step) -> tuple[Tensor, Tensor]:
@@ -48,11 +42,10 @@ def mixed_view(
     Pseudo-labels made on a weak view come with that view and move on with it.  `after` is a geometry that the images
     have not undergone yet: both then happen in one resampling.
     """
-    with full_precision(images):
-        warp = diffeo(generator, len(images), device=images.device)
-        view = (warp if after is None else after.then(warp)).apply(images, labels, confidence, ignore=ignore)
-        mix = cutmix(generator, len(images), size_of(images), device=images.device)
-        return View(*(None if maps is None else mix.of(maps) for maps in view))
+    warp = diffeo(generator, len(images), device=images.device)
+    view = (warp if after is None else after.then(warp)).apply(images, labels, confidence, ignore=ignore)
+    mix = cutmix(generator, len(images), size_of(images), device=images.device)
+    return View(*(None if maps is None else mix.of(maps) for maps in view))
 
 
 def strong_view(
@@ -67,5 +60,4 @@ def strong_view(
 ) -> View:
     """`mixed_view`, then jitter (5.2) of the image alone: labels and confidence have no brightness."""
     view = mixed_view(generator, images, labels, confidence, after=after, ignore=ignore)
-    with full_precision(images):
-        return view._replace(images=jitter(generator, view.images, strength))
+    return view._replace(images=jitter(generator, view.images, strength))

@@ -49,8 +49,8 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             metadata = (file.metadata() or {}).get(KEY)
             # copies: the file is mapped into memory, and may be replaced while they are in use
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (it is no dict)
-    except (SafetensorError, OSError, ValueError, RuntimeError, TypeError, KeyError) as error:
-        raise InputError(f"{path} is no checkpoint, or a damaged one: {error}") from error
+    except (SafetensorError, OSError, ValueError, RuntimeError, TypeError) as error:  # torch's, on absurd shapes
+        raise InputError(f"{path} is no checkpoint, or a damaged one: {str(error).partition(chr(10))[0]}") from error
     if metadata is None:
         raise InputError(f"{path} is a safetensors file, but no checkpoint of a mona run")
     try:
@@ -60,7 +60,7 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             raise InputError(f"{path} was written by a newer mona (format {version}, not {FORMAT}): upgrade this one")
         if digest != _digest(tensors, body):
             raise InputError(f"{path} is damaged: its content is not what was saved")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise InputError(f"{path} is damaged: its facts cannot be read") from error
     for name in body["channels_last"]:
         tensors[name] = tensors[name].contiguous(memory_format=torch.channels_last)
@@ -127,7 +127,7 @@ def _digest(tensors: Mapping[str, Tensor], body: Mapping[str, Any]) -> str:
 
 
 def _is_channels_last(t: Tensor) -> bool:
-    return t.dim() == 4 and not t.is_contiguous() and t.is_contiguous(memory_format=torch.channels_last)
+    return bool(t.dim() == 4 and t.is_contiguous(memory_format=torch.channels_last))
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

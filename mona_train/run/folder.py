@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -12,10 +13,19 @@ from mona_train.methods import stages_of
 from mona_train.settings import from_toml, to_toml
 
 CONFIG = "run.toml"
+UNFINISHED = re.compile(r"\.[0-9a-f]{8}\..+")  # the temporary names of mona_infer.atomic
 
 
 def write_config(config: Config, folder: Path) -> None:
     write_text(folder / CONFIG, to_toml(config))
+
+
+def clear(folder: Path) -> None:
+    """Remove what processes that were killed in the middle of writing left behind."""
+    for place in (folder, folder / "checkpoints", folder / "pictures"):
+        for path in place.iterdir() if place.is_dir() else ():
+            if path.is_file() and UNFINISHED.fullmatch(path.name):
+                path.unlink(missing_ok=True)
 
 
 def read_config(folder: Path) -> Config:

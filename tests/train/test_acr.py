@@ -143,11 +143,11 @@ def test_an_equivariant_network_has_no_equivariance_loss(monkeypatch: pytest.Mon
     """A pointwise network commutes with every geometry, but for interpolation between its classes at their borders."""
     monkeypatch.setattr(acr, "STRENGTH", STILL)
     stage = stage_of(ACR, principles=("consistency",), likely=0.9, **SMALL)
-    pointwise = float(stage.losses(painted_step(stage))["equivariance"])
+    pointwise = float(stage.losses(painted_step(stage))["equivariance"].detach())
 
     moved = acr.equivariance
     monkeypatch.setattr(acr, "equivariance", lambda *a, **k: Flipped(moved(*a, **k)))
-    broken = float(stage.losses(painted_step(stage))["equivariance"])
+    broken = float(stage.losses(painted_step(stage))["equivariance"].detach())
     assert pointwise < 0.15 * broken, (pointwise, broken)
 
 

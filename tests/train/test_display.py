@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -204,41 +203,38 @@ def test_the_log_has_a_time_for_each_entry(tmp_path: Path) -> None:
     assert re.fullmatch(rf"{stamp}began\n {{27}}with two lines\n{stamp}went on é \\udcff\n", path.read_text("utf-8"))
 
 
-def scalars(folder: Path, name: str) -> dict[int, float]:
+def test_tensorboard_forgets_what_a_killed_run_wrote_too_much(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    logging.getLogger("tensorboard").setLevel(logging.ERROR)
-    events = EventAccumulator(str(folder))
-    events.Reload()
-    return {e.step: e.value for e in events.Scalars(name)}
-
-
-def test_tensorboard_forgets_what_a_killed_run_wrote_too_much(tmp_path: Path) -> None:
     board = Board(tmp_path)
     for step in (10, 20, 30):
         board.scalars(step, {"loss": 1.0, "lr": 0.5})
-    board.picture(30, "cases", np.zeros((4, 5, 3), np.uint8))
+    board.picture(20, "cases", np.zeros((4, 5, 3), np.uint8))
     board.close()
     board = Board(tmp_path, purge=20)  # the checkpoint was taken after step 20
     board.scalars(40, {"loss": 2.0})
     board.close()
-    assert scalars(tmp_path, "loss") == {10: 1.0, 20: 1.0, 40: 2.0}
+
+    logging.getLogger("tensorboard").setLevel(logging.ERROR)
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert {e.step: e.value for e in events.Scalars("loss")} == {10: 1.0, 20: 1.0, 40: 2.0}
+    assert [(e.step, e.height, e.width) for e in events.Images("cases")] == [(20, 4, 5)]
 
 
-def test_a_board_nobody_writes_to_leaves_nothing(tmp_path: Path) -> None:
-    for board in (Board(tmp_path / "a"), Board(None)):
-        board.close()
-    Board(None).scalars(1, {"a": 1.0})
-    Board(None).picture(1, "a", np.zeros((4, 5, 3), np.uint8))
+def test_a_board_nobody_writes_to_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Board(tmp_path / "a").close()
+    board = Board(None)
+    board.scalars(1, {"a": 1.0})
+    board.picture(1, "a", np.zeros((4, 5, 3), np.uint8))
+    board.close()
     assert not list(tmp_path.iterdir())
 
 
 def test_without_tensorboard_there_is_no_board_and_no_complaint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    missing: dict[str, Any] = {"torch.utils.tensorboard": None}  # what import takes for "not there"
-    for name, module in missing.items():
-        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)  # what import takes for "not there"
     board = Board(tmp_path)
     board.scalars(1, {"a": 1.0})
     board.picture(1, "a", np.zeros((4, 5, 3), np.uint8))

@@ -241,15 +241,6 @@ def test_the_profiler_sees_every_part_and_the_students_pass() -> None:
     assert with_gradient(step.student) == set()  # the losses hang on what `cut` gave back
 
 
-def test_half_precision_leaves_losses_finite_and_single() -> None:
-    stage, step = filled()
-    with torch.autocast("cpu", torch.bfloat16):
-        losses = stage.losses(step)
-    assert all(loss.dtype == torch.float32 and loss.isfinite() for loss in losses.values())
-    sum(losses.values()).backward()
-    assert with_gradient(step.student) == set(step.student)
-
-
 @pytest.mark.parametrize("norm", ["ln", "none"])
 def test_other_norms_train_too(norm: str) -> None:
     stage, step = filled(norm=norm)

@@ -102,15 +102,14 @@ def test_the_student_learns_and_the_teacher_does_not() -> None:
 
 
 def test_noise_comes_from_the_steps_generator() -> None:
-    def once(index: int) -> torch.Tensor:
+    def once(index: int, elsewhere: int) -> torch.Tensor:
         stage = stage_of(MeanTeacher)
-        step = step_of(stage, index=index)
+        step = step_of(stage, index=index, size=32)
         without_dropout(step.student)
+        torch.manual_seed(elsewhere)
         return stage.losses(step)["consistency"].detach()
 
-    first = once(200)
-    torch.manual_seed(99)
-    assert torch.equal(first, once(200)) and not torch.equal(first, once(201))
+    assert torch.equal(once(200, 1), once(200, 2)) and not torch.equal(once(200, 1), once(201, 1))
 
 
 def test_the_average_starts_as_a_plain_mean() -> None:
@@ -126,10 +125,3 @@ def test_the_average_starts_as_a_plain_mean() -> None:
 def test_without_unlabelled_slices_only_the_supervised_loss_is_left() -> None:
     stage = stage_of(MeanTeacher)
     assert list(stage.losses(step_of(stage, index=200, unlabelled=0, size=32))) == ["supervised"]
-
-
-def test_half_precision_leaves_losses_finite_and_single() -> None:
-    stage = stage_of(MeanTeacher)
-    with torch.autocast("cpu", torch.bfloat16):
-        losses = stage.losses(step_of(stage, index=200, size=32))
-    assert all(loss.dtype == torch.float32 and loss.isfinite() for loss in losses.values())

@@ -33,12 +33,12 @@ def test_first_in_first_out(batches: list[int]) -> None:
     came = 0
     for n, count in enumerate(batches):
         rows, tags = rows_of(count, 4, seed=n), torch.arange(came, came + count)
-        bank.add(rows, tags)
+        bank.add(rows, tags[:, None])
         last.extend(zip(tags.tolist(), unit(rows), strict=True))
         came += count
         assert bank.full == (came >= 36)
         if bank.full:
-            slots = {tag: slot for slot, tag in enumerate(bank.tags.tolist())}
+            slots = {tag: slot for slot, tag in enumerate(bank.tags[:, 0].tolist())}
             assert set(slots) == {tag for tag, _ in last}  # the 36 that came last, each once
             for tag, row in last:
                 torch.testing.assert_close(bank.rows[slots[tag]], row)
@@ -67,24 +67,24 @@ def test_crops_are_of_length_one_each() -> None:
 
 def test_tags_go_with_their_rows_and_are_unknown_otherwise() -> None:
     bank = Bank(4, (2,))
-    bank.add(rows_of(3, 2), torch.tensor([7, 8, 9]))
+    bank.add(rows_of(3, 2), torch.tensor([7, 8, 9])[:, None])
     bank.add(rows_of(2, 2))
-    assert bank.tags.tolist() == [UNKNOWN, 8, 9, UNKNOWN] and bank.tags.dtype == torch.int64
+    assert bank.tags[:, 0].tolist() == [UNKNOWN, 8, 9, UNKNOWN] and bank.tags.dtype == torch.int64
 
 
 def test_a_saved_bank_goes_on_as_if_nothing_had_happened() -> None:
     """Inside another module, as in a stage; through tensors alone."""
     going, resumed = nn.ModuleDict({"bank": Bank(36, (4,))}), nn.ModuleDict({"bank": Bank(36, (4,))})
     for n in range(6):
-        going["bank"].add(rows_of(7, 4, seed=n), torch.arange(7))
+        going["bank"].add(rows_of(7, 4, seed=n), torch.arange(7)[:, None])
     assert {k: v.shape for k, v in going.state_dict().items()} == {
-        "bank.kept": (36, 4), "bank.tags": (36,), "bank.written": ()
+        "bank.kept": (36, 4), "bank.tags": (36, 1), "bank.written": ()
     }  # fmt: skip
     resumed.load_state_dict({name: t.clone() for name, t in going.state_dict().items()})
     assert resumed["bank"].full
     for n in range(6, 9):
         for part in (going, resumed):
-            part["bank"].add(rows_of(7, 4, seed=n), torch.arange(7) + n)
+            part["bank"].add(rows_of(7, 4, seed=n), torch.arange(7)[:, None] + n)
     assert torch.equal(going["bank"].rows, resumed["bank"].rows)
     assert torch.equal(going["bank"].tags, resumed["bank"].tags)
 
@@ -109,7 +109,7 @@ def test_half_precision_rows_have_length_one_in_single() -> None:
 
 
 def test_rows_of_another_shape_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"rows \(n, 36, 8\) and tags \(n\) or none, found \(2, 8\) and None"):
+    with pytest.raises(ValueError, match=r"rows \(n, 36, 8\) and tags \(n, 1\) or none, found \(2, 8\) and None"):
         Bank(4, (36, 8)).add(torch.zeros(2, 8))
     with pytest.raises(ValueError, match=r"found \(2, 8\) and \(3,\)"):
         Bank(4, (8,)).add(torch.zeros(2, 8), torch.zeros(3, dtype=torch.int64))

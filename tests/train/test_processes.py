@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from dataset_files import decathlon
 from lightning_fabric import Fabric
+from small_runs import QUICK, write_dataset
 from steps import one_thread
 from torch import Tensor
-from two_processes import WORLDS, config_of, data_of, gradients_of, memory_of, parameters_of, recording_queries
+from two_processes import config_of, data_of, gradients_of, memory_of, parameters_of
 
 from mona_train.config import Config
+from mona_train.data.prepare import STEPS
 from mona_train.data.stream import step_generator, streams
 from mona_train.methods.base import Losses, Step
 from mona_train.optimise import average_, optimiser, rate, teaching_mode
-from mona_train.run import checkpoint
+from mona_train.run import checkpoint, metrics
 from mona_train.trainer import Trainer
 from mona_train.world import World
 
+pytestmark = pytest.mark.xdist_group("processes")
+
 BIN = Path(sys.executable).parent
 SCRIPT = Path(__file__).parents[1] / "two_processes.py"
-TOLERANCE = 1e-5
+TORCHRUN = (BIN / "torchrun", "--standalone", "--nproc-per-node", "2")
+TOLERANCE = 1e-5  # measured here: every difference is 0
+PATIENCE = 900  # seconds; on two quiet cores a run takes 15
 RANKS = range(2)
 
 Record = dict[str, Any]
@@ -144,9 +150,7 @@ def in_one_process(config: Config, dropout: list[list[int]]) -> dict[str, Any]:
             found: Losses = stages[rank].losses(step)
             return found
 
-        queries: list[Tensor] = []
-        with recording_queries(queries):
-            losses = in_turns(table, [lambda rank=rank: losses_of(rank) for rank in RANKS])
+        losses = in_turns(table, [lambda rank=rank: losses_of(rank) for rank in RANKS])
         for found in losses:
             weights = trainer.stage.weights()
             weighted = [weights.get(name, 1.0) * loss for name, loss in found.items()]
@@ -156,7 +160,6 @@ def in_one_process(config: Config, dropout: list[list[int]]) -> dict[str, Any]:
                 "losses": [{name: loss.detach() for name, loss in found.items()} for found in losses],
                 "gradients": gradients_of(student),
                 "totals": [world.totals[:] for world in worlds],
-                "queries": queries,
             }
         )
         for world in worlds:
@@ -172,56 +175,295 @@ def in_one_process(config: Config, dropout: list[list[int]]) -> dict[str, Any]:
 # ---- two processes
 
 
+@contextlib.contextmanager
+def two_processes(folder: Path, *variants: str) -> Iterator[Path]:
+    """Where each process wrote down what it did, by variant of tests/two_processes.py."""
+    command = [*TORCHRUN, SCRIPT, folder, *variants]
+    subprocess.run(command, check=True, timeout=PATIENCE, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    yield folder
+    for path in folder.iterdir():  # pytest would keep 170 MB a variant
+        path.unlink()
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("two")
-    command = [BIN / "torchrun", "--standalone", "--nproc-per-node", "2", SCRIPT, folder]
-    subprocess.run(command, check=True, timeout=1200, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    return folder
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with two_processes(tmp_path_factory.mktemp("two"), "sgd", "local-gather") as folder:
+        yield folder
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
+@pytest.fixture(scope="module")
+def more(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with two_processes(tmp_path_factory.mktemp("more"), "adamw", "local-total", "local-average") as folder:
+        yield folder
 
 
-def load(folder: Path, variant: str) -> list[dict[str, Any]]:
+@pytest.fixture(scope="module")
+def processes(folder: Path) -> list[Record]:
+    return load(folder, "sgd")
+
+
+@pytest.fixture(scope="module")
+def one(processes: list[Record]) -> Record:
+    return reference(processes, "sgd")
+
+
+def load(folder: Path, variant: str) -> list[Record]:
     return [torch.load(folder / f"{variant}-{rank}.pt") for rank in RANKS]
 
 
-def reference(processes: list[dict[str, Any]], optimiser: str) -> dict[str, Any]:
-    dropout = [[steps["dropout"] for steps in pair] for pair in zip(*(p["steps"] for p in processes), strict=True)]
-    return in_one_process(config_of(optimiser), dropout)
+def reference(processes: list[Record], optimiser: str) -> Record:
+    dropout = [[step["dropout"] for step in steps] for steps in zip(*(p["steps"] for p in processes), strict=True)]
+    with one_thread():
+        return in_one_process(config_of(optimiser), dropout)
 
 
-def difference(a: dict[str, Tensor], b: dict[str, Tensor], what: str) -> float:
-    """The greatest of any number; the names must be the same."""
-    assert list(a) == list(b), f"{what}: {set(a) ^ set(b)}"
-    return max((float((a[name].double() - b[name].double()).abs().max()) for name in a), default=0.0)
+def agree(processes: list[Record], one: Record) -> None:
+    """Every number of 20 steps, and every name: a loss or gradient that only one side has is a difference too."""
+    worst: Counter[str] = Counter()
 
-
-def differences(processes: list[dict[str, Any]], one: dict[str, Any]) -> dict[str, float]:
-    """Of all 20 steps, the greatest."""
-    worst = dict.fromkeys(("losses", "gradients", "class sums and counts", "memory", "queries"), 0.0)
-
-    def note(what: str, found: float) -> None:
-        worst[what] = max(worst[what], found)
+    def compare(what: str, found: dict[Any, Tensor], expected: dict[Any, Tensor]) -> None:
+        assert list(found) == list(expected), f"{what}: {set(found) ^ set(expected)}"
+        for name, value in found.items():
+            worst[what] = max(worst[what], float((value.double() - expected[name].double()).abs().max()))
 
     for number, expected in enumerate(one["steps"]):
-        here = [p["steps"][number] for p in processes]
         for rank in RANKS:
-            where = f"step {number}, rank {rank}"
-            note("losses", difference(here[rank]["losses"], expected["losses"][rank], where))
-            note("memory", difference(here[rank]["memory"], expected["memory"][rank], where))
-            for name in ("totals", "queries"):
-                found, wanted = here[rank][name], expected[name][rank] if name == "totals" else None
-                if wanted is None:  # in one process the shards' queries come in either order
-                    continue
-                assert len(found) == len(wanted)
-                for a, b in zip(found, wanted, strict=True):
-                    note("class sums and counts", float((a.double() - b.double()).abs().max()))
-        note("gradients", difference(here[0]["gradients"], expected["gradients"], f"step {number}"))
-    for name in ("student", "teacher"):
-        worst[name] = max(difference(p[name], one[name], name) for p in processes)
-    return worst
+            here = processes[rank]["steps"][number]
+            compare("losses", here["losses"], expected["losses"][rank])
+            compare("class sums and counts", *(dict(enumerate(t)) for t in (here["totals"], expected["totals"][rank])))
+            compare("banks and rings", here["memory"], expected["memory"][rank])
+            if "gradients" in here:
+                compare("gradients", here["gradients"], expected["gradients"])
+    for rank in RANKS:
+        compare("student", processes[rank]["student"], one["student"])
+        compare("teacher", processes[rank]["teacher"], one["teacher"])
+    print("greatest differences:", dict(worst))
+    assert max(worst.values()) <= TOLERANCE, worst
+
+
+def test_two_processes_are_one_with_two_micro_batches(processes: list[Record], one: Record) -> None:
+    agree(processes, one)
+    stages = [list(step["losses"]) for step in processes[0]["steps"]]
+    assert stages[2] == ["supervised"] and stages[3] == ["supervised", "global", "local"]  # 20 rows, 8 a step
+    assert "neighbours" not in stages[10] and "neighbours" in stages[11]  # 10 rows, 4 a step
+
+
+@pytest.mark.full
+def test_adamw_agrees_too(more: Path) -> None:
+    """It counts steps of each parameter: heads that wait for their bank must not be stepped with zeros meanwhile."""
+    processes = load(more, "adamw")
+    agree(processes, reference(processes, "adamw"))
+
+
+def test_rows_that_are_not_exchanged_are_found_out(folder: Path, one: Record) -> None:
+    with pytest.raises(AssertionError):
+        agree(load(folder, "local-gather"), one)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("variant", ["local-total", "local-average"])
+def test_class_sums_and_gradients_that_are_not_exchanged_are_found_out(more: Path, one: Record, variant: str) -> None:
+    with pytest.raises(AssertionError):
+        agree(load(more, variant), one)
+
+
+def test_after_every_step_both_hold_the_same(processes: list[Record]) -> None:
+    """Weights, teachers, banks and rings, and the averaged gradients: bit by bit."""
+    hashes = [[step["hashes"] for step in p["steps"]] for p in processes]
+    assert hashes[0] == hashes[1] and len(hashes[0]) == 20
+    assert len({step["student"] for step in hashes[0]}) == 20  # and they move
+
+
+def test_batch_norm_statistics_are_each_processs_own_until_their_mean_is_taken(processes: list[Record]) -> None:
+    own, shared = ([p["statistics"][which] for p in processes] for which in ("own", "shared"))
+    assert any(not torch.equal(own[0][name], own[1][name]) for name in own[0])
+    for name, mean in shared[0].items():
+        assert torch.equal(mean, shared[1][name])
+        torch.testing.assert_close(mean, (own[0][name] + own[1][name]) / 2)
+
+
+def test_each_process_draws_for_itself(processes: list[Record]) -> None:
+    for what in ("augmentation", "dropout"):  # seeds
+        drawn = [step[what] for p in processes for step in p["steps"]]
+        assert len(set(drawn)) == len(drawn) == 40
+    pairs = list(zip(*(p["steps"] for p in processes), strict=True))
+    assert all(not torch.equal(x, y) for a, b in pairs for x, y in zip(a["queries"], b["queries"], strict=True))
+    assert sum(len(a["queries"]) for a, _ in pairs) == 12  # one draw in each step of ACR
+
+
+@pytest.mark.parametrize("part", ["labelled", "unlabelled"])
+def test_no_slice_comes_twice_before_all_have_come_once(processes: list[Record], part: str) -> None:
+    """Batches in the order of steps, and of ranks within a step, are one epoch after the other."""
+    cache, parts = data_of()
+    rows = getattr(parts, part)
+    known = {cache.images[row].tobytes(): row for row in rows}
+    dealt = []
+    for steps in zip(*(p["steps"] for p in processes), strict=True):
+        for step in steps:
+            pixels = (step[part][:, 0].double() * STEPS).round().to(torch.int32).numpy().astype("uint16")
+            dealt += [known[slice_.tobytes()] for slice_ in pixels]
+    assert len(dealt) == 20 * 2 * 2
+    epochs = [dealt[start : start + len(rows)] for start in range(0, len(dealt), len(rows))]
+    assert all(sorted(epoch) == sorted(rows) for epoch in epochs[:-1]) and len(epochs) > 3
+    assert len(set(epochs[-1])) == len(epochs[-1])
+
+
+# ---- the command
+
+
+SETTINGS = {
+    "size": "32x32",
+    "width": "0.25",
+    "batch.labelled": "2",
+    "batch.unlabelled": "2",
+    "every.log": "1",
+    "every.save": "4",
+    "every.validate": "6",
+    "glcon.bank": "8",
+    "acr.bank": "8",
+    **QUICK,
+}
+TRAIN = ["train", "--dataset", "data", "--ratio", "0.4", "--preset", "paper", "--steps", "12"]
+TRAIN += [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
+
+
+class Command:
+    """`mona` in processes that share a terminal, so to speak: what Ctrl-C reaches, and what may be left behind."""
+
+    def __init__(self, where: Path, *words: Any, launcher: tuple[Any, ...] = ()) -> None:
+        self.where = where
+        self.child = subprocess.Popen(
+            [*map(str, (*launcher, BIN / "mona", *words))],
+            cwd=where,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def ends(self, within: float = PATIENCE) -> tuple[int, str]:
+        """Exit code and what was said, once no process is left; fails if one stays longer than that."""
+        end = time.monotonic() + within
+        try:
+            said, _ = self.child.communicate(timeout=within)
+            while self.processes():
+                assert time.monotonic() < end, f"left behind: {self.processes()}\n{said}"
+                time.sleep(0.1)
+        finally:
+            for pid in self.processes():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        return self.child.returncode, said
+
+    def processes(self) -> list[int]:
+        """All that work in the run's folder, whoever started them."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if (entry / "cwd").readlink() == self.where and "Z" not in (entry / "stat").read_text().split()[2]:
+                    found.append(int(entry.name))
+        return found
+
+    def steps_are_logged(self, run: Path, count: int) -> None:
+        end = time.monotonic() + PATIENCE
+        while not (run / "metrics.jsonl").exists() or len((run / "metrics.jsonl").read_bytes().splitlines()) < count:
+            assert self.child.poll() is None and time.monotonic() < end, self.child.communicate()[0]
+            time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a data set in it that is not prepared yet."""
+    place = tmp_path_factory.mktemp("place").resolve()
+    write_dataset(place / "data")
+    return place
+
+
+@pytest.fixture(scope="module")
+def finished(place: Path) -> tuple[Path, str]:
+    """A run of two processes that Fabric started, and what it said."""
+    code, said = Command(place, *TRAIN, "--devices", 2).ends()
+    assert code == 0, said
+    return place / "runs" / "data-mona-40pc", said
+
+
+def check_run(run: Path, *, started: int = 1) -> None:
+    """Whole, and written by one process."""
+    steps = [record["step"] for record in metrics.read(run / "metrics.jsonl") if "stage" in record]
+    assert steps == list(range(1, 13))
+    log = (run / "log.txt").read_text()
+    assert log.count(" of 12, seed 0") == started and log.count("step 12: validation") == 1
+    assert len(list(run.glob("events.*"))) == started
+    assert json.loads((run / "results.json").read_text())["validation"].keys() == {"last", "best"}
+    assert not list(run.rglob(".*"))
+
+
+def test_devices_2_trains_in_one_folder(finished: tuple[Path, str]) -> None:
+    run, said = finished
+    assert [path.name for path in run.parent.iterdir()] == [run.name]  # two processes looked for a free name
+    check_run(run)
+    assert said.count("labelled: ") == 1 and said.count(f"wrote runs/{run.name}") == 1
+    assert "in each of 2 processes" in said and "distributed_backend" not in said
+
+
+def test_bad_input_is_said_once_before_processes_start(tmp_path: Path) -> None:
+    code, said = Command(tmp_path.resolve(), "train", "--dataset", "acdc", "--preset", "quick", "--devices", 2).ends()
+    assert code == 2 and said.startswith("mona: ") and said.count("\n") == 1
+
+
+@pytest.mark.full
+def test_torchrun_does_the_same_run(place: Path, finished: tuple[Path, str]) -> None:
+    """It starts the processes itself, without --devices."""
+    code, said = Command(place, *TRAIN, "--out", "by-torchrun", launcher=TORCHRUN).ends()
+    assert code == 0, said
+    run = place / "by-torchrun"
+    check_run(run)
+    for name in ("run.toml", "metrics.jsonl", "results.json", "checkpoints/last.safetensors"):
+        assert (run / name).read_bytes() == (finished[0] / name).read_bytes(), name
+
+
+@pytest.mark.full
+def test_ctrl_c_stops_both_and_resume_goes_on(place: Path, finished: tuple[Path, str]) -> None:
+    run = place / "stopped"
+    command = Command(place, *TRAIN, "--out", run.name, "--devices", 2)
+    command.steps_are_logged(run, 3)
+    os.killpg(command.child.pid, signal.SIGINT)
+    code, said = command.ends(within=60)
+    assert code == 130 and "go on with: mona train --resume stopped --devices 2" in said, said
+    assert "Traceback" not in said and said.count("mona: interrupted") == 1
+    stopped_at = checkpoint.load(run / "checkpoints" / "last.safetensors")[1]["step"]
+    assert 3 <= stopped_at < 12 and not (run / "results.json").exists()
+
+    code, said = Command(place, "train", "--resume", run.name, "--devices", 2).ends()
+    assert code == 0, said
+    check_run(run, started=2)
+    both = [checkpoint.load(folder / "checkpoints" / "last.safetensors")[0] for folder in (run, finished[0])]
+    assert both[0].keys() == both[1].keys()
+    for name, tensor in both[0].items():
+        if "running_" in name:  # their mean over processes was taken once more, where the run was stopped
+            torch.testing.assert_close(tensor, both[1][name], rtol=TOLERANCE, atol=TOLERANCE)
+        else:
+            assert torch.equal(tensor, both[1][name]), name
+
+
+@pytest.mark.full
+def test_ctrl_c_of_torchrun_leaves_a_run_that_can_go_on(place: Path) -> None:
+    """torchrun's own exit code is not 130; it gives processes 30 seconds."""
+    run = place / "torchrun-stopped"
+    command = Command(place, *TRAIN, "--out", run.name, launcher=TORCHRUN)
+    command.steps_are_logged(run, 3)
+    os.killpg(command.child.pid, signal.SIGINT)
+    code, said = command.ends(within=60)
+    assert code != 0 and "go on with: mona train --resume torchrun-stopped" in said, said
+    assert 3 <= checkpoint.load(run / "checkpoints" / "last.safetensors")[1]["step"] < 12
+
+
+@pytest.mark.full
+def test_when_the_first_process_fails_the_other_does_not_wait(place: Path) -> None:
+    (place / "broken").mkdir()
+    (place / "broken" / "checkpoints").write_text("no folder")
+    command = Command(place, *TRAIN, "--out", "broken", "--devices", 2)
+    command.steps_are_logged(place / "broken", 3)
+    code, said = command.ends(within=120)
+    assert code == 2 and "mona: broken/checkpoints" in said, said

@@ -144,16 +144,6 @@ def test_views_share_no_memory_with_what_they_show() -> None:
     assert torch.equal(images, kept[0]) and torch.equal(labels, kept[1])
 
 
-def test_autocast_moves_no_pixel() -> None:
-    labels = blobs(6, SIZE)
-    for seed in range(4):
-        for view in (weak_view, strong_view):
-            expected = view(seeded(seed), painted(labels), labels)
-            with torch.autocast("cpu", torch.bfloat16):
-                found = view(seeded(seed), painted(labels), labels)
-            assert torch.equal(found.images, expected.images) and torch.equal(found.labels, expected.labels)
-
-
 def test_a_batch_has_the_labelled_first() -> None:
     step = step_of(stage_of(Supervised), labelled=2, unlabelled=4)
     step.labelled.images.copy_(painted(step.labelled.labels))

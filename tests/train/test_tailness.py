@@ -410,6 +410,15 @@ def test_autocast_changes_nothing(mode: str) -> None:
     torch.testing.assert_close(halves, plain, rtol=0, atol=0.05)
 
 
+def test_shapes_that_would_broadcast_are_refused() -> None:
+    b, both = batch([0, 1, 2], 3, 0), heads()
+    with pytest.raises(ValueError, match=r"expected logits \(B, 4, H, W\).* found \(2, 3, 16, 32\)"):
+        run(Tailness(4, DIM, **SMALL).double(), b, both)
+    b.valid = b.valid[:1]
+    with pytest.raises(ValueError, match=r"found .*\(1, 16, 32\)"):
+        run(Tailness(3, DIM, **SMALL).double(), b, both)
+
+
 def test_a_mode_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ValueError, match="shared, exact, expected, found 'nearest'"):
         Tailness(3, mode="nearest")
