@@ -11,13 +11,24 @@ from mona_infer.errors import CheckFailed, InputError, MissingPart, MonaError
 
 if TYPE_CHECKING:
     from mona_infer.read import read_volume
+    from mona_infer.segmenter import Segmenter
     from mona_infer.task import Task
     from mona_infer.volume import Volume
 
 __version__ = "0.1.0"
-__all__ = ["CheckFailed", "InputError", "MissingPart", "MonaError", "Task", "Volume", "__version__", "read_volume"]
+__all__ = [
+    "CheckFailed",
+    "InputError",
+    "MissingPart",
+    "MonaError",
+    "Segmenter",
+    "Task",
+    "Volume",
+    "__version__",
+    "read_volume",
+]
 
-_HOMES = {"Task": "task", "Volume": "volume", "read_volume": "read"}
+_HOMES = {"Segmenter": "segmenter", "Task": "task", "Volume": "volume", "read_volume": "read"}
 
 
 def __getattr__(name: str) -> Any:

@@ -65,6 +65,18 @@ class SliceStack:
             found *= self._inside
         self.slicing.view(mask)[start : start + len(logits)] = self._ids.astype(mask.dtype)[found]
 
+    def at_native_size(self, chances: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Probabilities (n, classes, rows, columns) resized linearly to slices as scanned; background outside."""
+        n, classes = chances.shape[:2]
+        if self.task.window is not None:
+            chances = self._at_full_size(chances)
+        planes = np.ascontiguousarray(chances).reshape(n * classes, *chances.shape[2:])
+        found = native.resize(planes, self.native_size, order=1).reshape(n, classes, *self.native_size)
+        if self.task.window is not None:
+            found *= self._inside
+            found[:, 0] += 1 - self._inside
+        return np.asarray(found)
+
     def _at_full_size(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
         """Logits of the window put where it lies in the Task's size, its edge repeated outwards.
 

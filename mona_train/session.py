@@ -21,10 +21,12 @@ from mona_train.config import Config
 from mona_train.data.adapters import locate
 from mona_train.data.cache import Cache
 from mona_train.data.case import Case
+from mona_train.data.seen import seen
 from mona_train.data.split import Split, split
 from mona_train.data.window import centred_window
 from mona_train.methods import ALL_LABELS, stages_of
 from mona_train.networks.unet import STRIDE
+from mona_train.parity import keep
 from mona_train.run import checkpoint
 from mona_train.run.board import Board
 from mona_train.run.display import Display
@@ -49,7 +51,7 @@ class Data:
         self.split: Split = split(cache, None if config.method in ALL_LABELS else config.ratio, config.split_seed)
         self._check_unlabelled(config)
         window = self._window(config)
-        self.task: Task = replace(cache.task, window=window if window != cache.task.size else None)
+        self.task: Task = replace(cache.task, window=window if window != cache.task.size else None, seen=seen(cache))
         adapter, folder = locate(config.dataset, Path(config.data) if config.data else None)
         cases = {case.name: case for case in adapter.cases(folder)}
         self.val, self.test = (
@@ -189,6 +191,7 @@ class Session:
             display.say("measuring on the test cases")
             scored = validate(network, self.data.test, task, device)
             results["test"] = summary(scored, task)
+        keep(network, self.data.val or self.data.test, task, self.folder / "parity.npz")
         write_text(path, json.dumps(results, indent=1) + "\n")
         return results
 

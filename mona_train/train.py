@@ -132,6 +132,7 @@ def _run(config: Config, folder: Path, *, devices: int, resumed: bool, profile: 
     if main:
         print_results(results, found.task)
         typer.echo(f"Look at its curves: tensorboard --logdir {folder}")
+        typer.echo(f"Next: mona export {folder}, then mona segment SCAN --out MASK")
         typer.echo(f"wrote {folder}")
 
 

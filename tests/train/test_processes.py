@@ -403,7 +403,7 @@ def test_devices_2_trains_in_one_folder(finished: tuple[Path, str]) -> None:
     run, said = finished
     assert [path.name for path in run.parent.iterdir()] == [run.name]  # two processes looked for a free name
     check_run(run)
-    assert said.count("labelled: ") == 1 and said.count(f"wrote runs/{run.name}") == 1
+    assert said.count("; validation: ") == 1 and said.count(f"wrote runs/{run.name}") == 1
     assert "in each of 2 processes" in said and "distributed_backend" not in said
 
 

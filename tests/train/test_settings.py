@@ -201,7 +201,7 @@ def test_a_file_with_a_mistake_is_refused_with_its_place(line: str, message: str
         ("optimiser.lr", "2", 2.0),
         *[("optimiser.nesterov", word, True) for word in ("true", "yes", "on", "True")],
         *[("optimiser.nesterov", word, False) for word in ("false", "no", "off", "OFF")],
-        ("optimiser.kind", "adamw", "adamw"),
+        ("optimiser.kind", " adamw ", "adamw"),
         ("level", "0", 0),
         ("dataset", "a=b c", "a=b c"),
         ("dataset", "", ""),

@@ -1,0 +1,121 @@
+"""`Engine`: what runs a model's network, and how one is chosen.
+
+cpu           ONNX Runtime on the processor
+cuda          ONNX Runtime on an NVIDIA GPU
+ort-tensorrt  ONNX Runtime's TensorRT provider, which builds its engine here and keeps it beside the model
+tensorrt      a plan built by `mona export --format trt` on this machine
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mona_infer.errors import InputError, MissingPart
+from mona_infer.model import Model
+from mona_infer.parts import install_command, requirements, version
+from mona_kernels.native import cores
+
+ENGINES = ("auto", "cpu", "cuda", "tensorrt", "ort-tensorrt")
+
+
+class Engine(Protocol):
+    """A network, ready to run; `words` say to a person what it is and where it runs."""
+
+    words: str
+    batch: int  # slices that it likes best at a time
+
+    def run(self, slices: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Slices (n, rows, columns), 0..1, of the Task's `input_size` to logits (n, classes, rows, columns)."""
+        ...
+
+
+class OnnxEngine:
+    """ONNX Runtime.  It is given the bytes whose seal was checked, never a path."""
+
+    PROVIDERS: ClassVar = {
+        "cpu": "CPUExecutionProvider",
+        "cuda": "CUDAExecutionProvider",
+        "ort-tensorrt": "TensorrtExecutionProvider",
+    }
+
+    def __init__(self, model: Model, *, device: str = "cpu", threads: int = 0) -> None:
+        ort = _onnx_runtime()
+        provider = self.PROVIDERS[device]
+        if provider not in ort.get_available_providers():
+            needed = install_command(*requirements("gpu").values())
+            raise MissingPart(f"the ONNX Runtime installed here has no {provider}; on a machine with a GPU: {needed}")
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads or cores()
+        options.log_severity_level = 4  # what goes wrong is raised as well
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # reading and restoring need the cores
+        chosen = [(provider, _provider_options(device, model)), ("CPUExecutionProvider", {})]
+        try:
+            self._session = ort.InferenceSession(model.content, options, providers=chosen[: 1 + (device != "cpu")])
+        except Exception as error:  # the runtime's exceptions have no common base of their own
+            raise InputError(f"{model.path}: ONNX Runtime refuses it ({_first_line(error)})") from error
+        if self._session.get_providers()[0] != provider:  # it falls back to the processor with nothing but a log line
+            raise MissingPart(
+                f"{provider} does not start here: no GPU, or a driver that does not fit; use --engine cpu"
+            )
+        self._input, self._output = _signature(model, self._session)
+        self.batch = 4 if device == "cpu" else 16
+        self.words = f"ONNX Runtime {ort.__version__}, {device}"
+
+    def run(self, slices: NDArray[np.float32]) -> NDArray[np.float32]:
+        (logits,) = self._session.run([self._output], {self._input: slices[:, None]})
+        return np.asarray(logits)
+
+
+def choose(engine: str, model: Model, *, threads: int = 0) -> Engine:
+    """The engine of that name; "auto": a plan made here, else a GPU, else the processor.  `Engine.words` tell which."""
+    from mona_infer.tensorrt_engine import TensorrtEngine, plan_of, usable
+
+    if engine not in ENGINES:
+        raise InputError(f"expected --engine {', '.join(ENGINES)}, found {engine!r}")
+    if engine == "tensorrt" or (engine == "auto" and plan_of(model).is_file() and not usable()):
+        return TensorrtEngine(model)
+    if engine != "auto":
+        return OnnxEngine(model, device=engine, threads=threads)
+    if OnnxEngine.PROVIDERS["cuda"] in _onnx_runtime().get_available_providers():
+        try:
+            return OnnxEngine(model, device="cuda", threads=threads)
+        except MissingPart:  # the GPU build of ONNX Runtime on a machine whose GPU cannot be used
+            pass
+    return OnnxEngine(model, threads=threads)
+
+
+def _onnx_runtime() -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        absent = version("onnxruntime") is None and version("onnxruntime-gpu") is None
+        words = "is not installed" if absent else f"does not load ({_first_line(error)})"
+        needed = install_command(*requirements("cpu").values())
+        raise MissingPart(f"ONNX Runtime {words}, and models run on it: {needed}") from error
+    return onnxruntime
+
+
+def _provider_options(device: str, model: Model) -> dict[str, Any]:
+    if device != "ort-tensorrt":
+        return {}
+    shape = "x".join(map(str, (1, *model.task.input_size)))
+    profile = {f"trt_profile_{end}_shapes": f"slices:{n}x{shape}" for end, n in (("min", 1), ("opt", 16), ("max", 64))}
+    cache = model.path.with_suffix(".ort-tensorrt")
+    return {"trt_engine_cache_enable": True, "trt_engine_cache_path": str(cache), **profile}
+
+
+def _signature(model: Model, session: Any) -> tuple[str, str]:
+    """Names of the one input and the one output, whose shapes must be those of the Task."""
+    task, inputs, outputs = model.task, session.get_inputs(), session.get_outputs()
+    wanted = [[1, *task.input_size], [len(task.classes), *task.input_size]]
+    found = [[list(end.shape[1:]) for end in ends] for ends in (inputs, outputs)]
+    if found != [[shape] for shape in wanted] or {e.type for e in (*inputs, *outputs)} != {"tensor(float)"}:
+        raise InputError(f"{model.path}: its network takes and gives {found}, its Task says {wanted}")
+    return inputs[0].name, outputs[0].name
+
+
+def _first_line(error: Exception) -> str:
+    return " ".join((str(error).splitlines() or [""])[0][:300].split())

@@ -1,0 +1,63 @@
+"""What is told of a mask: millilitres, areas, confidence, scores against a reference, a picture."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from mona_infer.metrics import Score, score_case
+from mona_infer.picture import Picture, overlay
+from mona_infer.read import label_ids
+from mona_infer.segmenter import Segmentation
+from mona_infer.volume import Volume
+
+COLUMNS, MOST = 4, 12  # of a preview: tiles in a row, and of one scan
+
+
+def findings(found: Segmentation) -> dict[str, Any]:
+    """Per class: voxels, millilitres, square millimetres in each slice, and how sure the network was."""
+    stack, mask = found.stack, found.mask
+    matrix = mask.affine[:3, :3]
+    _, rows, columns = stack.slicing.axes
+    area = float(np.linalg.norm(np.cross(matrix[:, rows], matrix[:, columns])))  # mm2 of a pixel
+    volume = abs(float(np.linalg.det(matrix)))  # mm3 of a voxel
+    view = stack.slicing.view(mask.voxels)
+    ids = [c.id for c in stack.task.classes]
+    counts = np.array([np.bincount(plane.ravel(), minlength=max(ids) + 1)[ids] for plane in view])  # slices classes
+    out = {}
+    for n, c in enumerate(stack.task.classes[1:], start=1):
+        sure = found.confidence.get(c.name, math.nan)
+        out[c.name] = {
+            "id": c.id,
+            "voxels": int(counts[:, n].sum()),
+            "ml": round(float(counts[:, n].sum()) * volume / 1000, 4),
+            "areas_mm2": [round(float(a) * area, 2) for a in counts[:, n]],
+            "confidence": None if math.isnan(sure) else round(sure, 4),
+        }
+    return out
+
+
+def scores(found: Segmentation, reference: Volume) -> dict[str, dict[str, Any]]:
+    """DSC and distances (mm, `sound` definition) by class name; the reference lies on the scan's grid."""
+    classes = {c.id: c.name for c in found.stack.task.classes[1:]}
+    measured: dict[int, Score] = score_case(
+        np.asarray(found.mask.voxels), label_ids(reference), reference.spacing, list(classes)
+    )
+    return {classes[label]: asdict(score) for label, score in measured.items()}
+
+
+def preview(found: Segmentation, name: str) -> list[list[tuple[str, Picture]]]:
+    """Rows of slices with the mask over them, spread over the part of the stack that the mask fills."""
+    stack, view = found.stack, found.stack.slicing.view
+    filled = np.nonzero([plane.any() for plane in view(found.mask.voxels)])[0]
+    first, last = (int(filled[0]), int(filled[-1])) if len(filled) else (0, len(stack) - 1)
+    chosen = np.unique(np.linspace(first, last, min(MOST, last - first + 1)).round().astype(int))
+    tiles = []
+    for k in chosen:
+        plane = stack.volume.intensities(view(stack.volume.voxels)[k])
+        grey = (plane - stack.low) / max(stack.high - stack.low, 1e-9)
+        tiles.append((f"{name}, slice {k}", overlay(grey, view(found.mask.voxels)[k], stack.task)))
+    return [tiles[n : n + COLUMNS] for n in range(0, len(tiles), COLUMNS)]

@@ -1,0 +1,91 @@
+"""What there is to segment: one scan, or the cases of a folder, and where the mask of each goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mona_infer.errors import InputError
+
+SUFFIXES = (".nii.gz", ".nii")
+LEFT_BEHIND = 3600  # seconds: a temporary file older than this belongs to a process that was killed
+
+
+@dataclass(frozen=True)
+class Job:
+    name: str
+    scan: Path
+    out: Path
+    reference: Path | None = None
+
+
+def find_jobs(scan: Path, out: Path, reference: Path | None = None) -> tuple[list[Job], bool]:
+    """The jobs, and whether they are those of a folder: of a folder and an --out that is no NIfTI name."""
+    if not scan.exists():
+        raise InputError(f"{scan} does not exist")
+    if reference is not None and not reference.exists():
+        raise InputError(f"{reference} (of --reference) does not exist")
+    if out.name.endswith(SUFFIXES):
+        if out.resolve() == scan.resolve():
+            raise InputError(f"{out} is the scan itself; give the mask another name")
+        return [Job(_stem(scan), scan, out, reference)], False
+    if not scan.is_dir():
+        raise InputError(f"{out}: the mask of a scan is written as .nii or .nii.gz")
+    if out.resolve().is_relative_to(scan.resolve()):
+        raise InputError(f"{out} lies inside {scan}, where its masks would be taken for scans; choose another --out")
+    jobs: dict[str, Job] = {}
+    for path in _cases(scan):
+        name = (path.parent / _stem(path)).relative_to(scan).as_posix()
+        if name in jobs:
+            raise InputError(f"{jobs[name].scan} and {path} are the same case twice; keep one")
+        jobs[name] = Job(name, path, out / f"{name}.nii.gz", _reference(name, reference))
+    if not jobs:
+        raise InputError(f"{scan} holds no scan: no .nii, no .nii.gz, no .zip and no folder of DICOM files")
+    return list(jobs.values()), True
+
+
+def clear_left_behind(jobs: list[Job]) -> None:
+    """Remove temporary files of killed processes; young ones may belong to another process that is at work."""
+    for folder in {job.out.parent for job in jobs}:
+        for path in folder.glob(".????????.*.nii.gz") if folder.is_dir() else ():
+            if time.time() - path.stat().st_mtime > LEFT_BEHIND:
+                path.unlink(missing_ok=True)
+
+
+def _cases(folder: Path) -> Iterator[Path]:
+    """NIfTI files and zips, at any depth; a folder of other files, with no NIfTI below it, is one DICOM case."""
+    entries = sorted(p for p in folder.iterdir() if not p.name.startswith("."))
+    names = {p.name for p in entries}
+    for path in entries:
+        if path.is_dir() and not path.is_symlink():  # a link could lead back up
+            below = [p for p in path.rglob("*") if p.is_file() and not p.name.startswith(".")]
+            if any(p.name.lower().endswith((*SUFFIXES, ".zip")) for p in below):
+                yield from _cases(path)
+            elif below:
+                yield path
+        elif path.name.lower().endswith(".zip") or (path.name.endswith(SUFFIXES) and not _is_label(path, names)):
+            yield path
+
+
+def _is_label(path: Path, names: set[str]) -> bool:
+    """ACDC keeps references beside scans: x_gt.nii.gz is no scan where x.nii.gz is one."""
+    stem = _stem(path)
+    return stem.endswith("_gt") and any(f"{stem.removesuffix('_gt')}{suffix}" in names for suffix in SUFFIXES)
+
+
+def _reference(name: str, reference: Path | None) -> Path | None:
+    if reference is None:
+        return None
+    if not reference.is_dir():
+        raise InputError(f"{reference} is a file; for a folder of scans --reference is a folder with the same names")
+    found = [reference / f"{name}{end}{suffix}" for end in ("_gt", "") for suffix in SUFFIXES]
+    path = next((p for p in found if p.is_file()), None)
+    if path is None:
+        raise InputError(f"{reference} has no reference for {name}: neither {found[2].name} nor {found[0].name}")
+    return path
+
+
+def _stem(path: Path) -> str:
+    return path.name if path.is_dir() else path.name.removesuffix(".gz").removesuffix(".nii").removesuffix(".zip")

@@ -1,0 +1,147 @@
+"""The model file: ONNX that carries its Task and where it comes from, sealed as a whole.
+
+    ONNX graph and weights | metadata "mona": one JSON object | metadata "mona_sha256": 64 hexadecimal digits
+
+Fields of a protocol buffer may stand in any order and a message may be written in pieces, so both entries are simply
+appended to the exporter's bytes and any program that reads ONNX finds them as metadata.  The seal is therefore always
+the last 81 bytes of the file, and it is the SHA-256 of every byte before them: it can be checked with nothing but a
+hash, before any parser sees the file, and there is no bit in the file that it does not cover.  (A digest with a
+placeholder in the middle would have to be found by parsing first.)  It finds damage and careless editing; it is no
+signature, so what follows is still read as if a stranger had sent it.
+
+The metadata are read by `mona_infer.protobuf`, not by asking a runtime: they are needed where no runtime is installed
+(which engine to choose, what to say), by TensorRT as by ONNX Runtime, and before either of them is given the bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mona_infer.atomic import atomic_path
+from mona_infer.errors import InputError
+from mona_infer.protobuf import entry, fields, parts
+from mona_infer.task import Task
+
+FORMAT = 1
+FACTS, SEAL = b"mona", b"mona_sha256"
+METADATA = 14  # ModelProto.metadata_props
+SEAL_BYTES = len(entry(SEAL, b"0" * 64, METADATA))
+LARGEST = 1 << 30  # bytes; the paper's U-Net has 7 MB
+# Operators of the standard, and the one domain of ONNX Runtime's own that its quantiser writes.
+DOMAINS = {"", "ai.onnx", "com.microsoft"}
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A sealed model, whole in memory: what was checked is what a runtime is given."""
+
+    path: Path
+    content: bytes
+    seal: str
+    task: Task
+    facts: dict[str, Any]  # precision, metrics, licence, data, code, run, certificate: what was known at export
+
+    @property
+    def precision(self) -> str:
+        return str(self.facts.get("precision", "fp32"))
+
+
+def seal(onnx: bytes, facts: dict[str, Any]) -> bytes:
+    """The content of a model file.  `facts` need a "task"; the same arguments give the same bytes."""
+    text = json.dumps({"format": FORMAT, **facts}, sort_keys=True, ensure_ascii=False)
+    body = onnx + entry(FACTS, text.encode(), METADATA)
+    return body + entry(SEAL, hashlib.sha256(body).hexdigest().encode(), METADATA)
+
+
+def write_model(path: Path, content: bytes) -> None:
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def read_model(path: Path | str) -> Model:
+    """Read a model and check its seal; a file that is not exactly what `mona export` wrote is refused."""
+    path = Path(path)
+    try:
+        size = path.stat().st_size
+        if size > LARGEST:
+            raise InputError(f"{path} has {size / 1e9:.1f} GB; models of mona have at most {LARGEST / 1e9:.1f} GB")
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+    return opened(path, content)
+
+
+def opened(path: Path | str, content: bytes) -> Model:
+    """The same for bytes that are in memory already; `path` is what messages call them."""
+    path = Path(path)
+    body, end = content[:-SEAL_BYTES], content[-SEAL_BYTES:]
+    digest = hashlib.sha256(body).hexdigest()
+    if end[:-64] != entry(SEAL, b"0" * 64, METADATA)[:-64]:
+        raise InputError(f"{path} is no model of `mona export`, or a part of one: it does not end in a seal")
+    if end[-64:] != digest.encode():
+        raise InputError(f"{path} is damaged or was changed after its export: its content does not match its seal")
+    try:
+        facts = _facts(memoryview(body))
+        _self_contained(memoryview(body))
+        if int(facts["format"]) > FORMAT:
+            raise InputError(f"{path} was written by a newer mona (format {facts['format']}): upgrade this one")
+        task = Task.from_json(json.dumps(facts["task"]))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(f"{path} is sealed but is no model of mona ({error})") from error
+    return Model(path, content, digest, task, {k: v for k, v in facts.items() if k not in ("format", "task")})
+
+
+def _facts(body: memoryview) -> dict[str, Any]:
+    found = []
+    for pair in parts(body, METADATA):
+        strings = dict(fields(pair))
+        if _bytes(strings.get(1)) == FACTS:
+            found.append(json.loads(_bytes(strings.get(2))))
+    if len(found) != 1 or not isinstance(found[0], dict):  # of two, a runtime might believe the other one
+        raise ValueError(f"{len(found)} descriptions of it instead of one")
+    return dict(found[0])
+
+
+def _self_contained(body: memoryview) -> None:
+    """Weights in other files (or at addresses in memory) are outside the seal; strange operators are outside the code.
+
+    ModelProto: graph 7, opset_import 8 (domain 1), functions 25.
+    """
+    if any(True for _ in parts(body, 25)):
+        raise ValueError("it brings functions of its own")
+    for opset in parts(body, 8):
+        domain = "".join(str(name, "utf-8") for name in parts(opset, 1))
+        if domain not in DOMAINS:
+            raise ValueError(f"it needs operators of {domain!r}")
+    graphs = list(parts(body, 7))
+    if len(graphs) != 1:
+        raise ValueError(f"{len(graphs)} graphs instead of one")
+    for tensor in _tensors(graphs[0]):
+        for number, value in fields(tensor):
+            if number == 13 or (number == 14 and value != 0):  # TensorProto: external_data, data_location
+                raise ValueError("it keeps weights outside the file")
+
+
+def _tensors(graph: memoryview) -> Iterator[memoryview]:
+    """GraphProto: node 1 (attribute 5: tensor 5, graph 6, tensors 10, graphs 11), initializer 5; nothing else."""
+    for number, value in fields(graph):
+        if number == 5 and isinstance(value, memoryview):
+            yield value
+        elif number == 15:
+            raise ValueError("it has sparse weights")
+        elif number == 1 and isinstance(value, memoryview):
+            for attribute in parts(value, 5):
+                for part, inside in fields(attribute):
+                    if part in (6, 11):
+                        raise ValueError("it has branches or loops")
+                    if part in (5, 10) and isinstance(inside, memoryview):
+                        yield inside
+
+
+def _bytes(value: int | memoryview | None) -> bytes:
+    return bytes(value) if isinstance(value, memoryview) else b""

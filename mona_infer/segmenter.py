@@ -1,0 +1,165 @@
+"""`Segmenter`: a model and an engine, called with a scan, give its mask.
+
+from mona_infer import Segmenter, read_volume
+mask = Segmenter("runs/acdc-mona-5pc/model.onnx")(read_volume("scan.nii.gz"))
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mona_infer.components import keep_largest
+from mona_infer.engine import choose
+from mona_infer.errors import InputError
+from mona_infer.model import Model, read_model
+from mona_infer.stack import SliceStack
+from mona_infer.volume import Volume
+
+AHEAD = 2  # batches that are read before the network asks for them, and that wait to be restored after it
+STEPS = 255  # of a probability in a uint8
+Logits = NDArray[np.float32]  # slices classes rows columns
+
+
+@dataclass(frozen=True, eq=False)
+class Segmentation:
+    """A mask on its scan's grid and, where asked for, how sure the network was."""
+
+    mask: Volume
+    stack: SliceStack
+    confidence: dict[str, float] = field(default_factory=dict)  # class -> mean probability where it was chosen
+    probabilities: dict[str, Volume] = field(default_factory=dict)  # class -> uint8, in steps of 1/255
+
+
+class Segmenter:
+    """Ready to segment one scan after another; a call is safe from one thread at a time.
+
+    `model` is a file of `mona export`, or one that was read.  `engine` is a name of `mona_infer.engine.ENGINES`.
+    `tta` averages over the slice and its mirror images: four times the work.  `largest` keeps, of each class, only
+    the largest connected piece.  `batch` and `threads` default to what the engine likes and to all cores.
+    """
+
+    def __init__(
+        self,
+        model: Model | Path | str,
+        *,
+        engine: str = "auto",
+        tta: bool = False,
+        largest: bool = False,
+        batch: int | None = None,
+        threads: int = 0,
+    ) -> None:
+        self.model = model if isinstance(model, Model) else read_model(model)
+        self.task = self.model.task
+        self.engine = choose(engine, self.model, threads=threads)
+        self.tta, self.largest = tta, largest
+        self.batch = batch or self.engine.batch
+        if self.batch < 1:
+            raise InputError(f"expected a batch of at least one slice, found {batch}")
+
+    def __call__(self, volume: Volume) -> Volume:
+        """The mask of a scan: label ids of the Task, on the scan's own grid."""
+        return self.segment(volume).mask
+
+    def segment(self, volume: Volume, *, confidence: bool = False, probabilities: bool = False) -> Segmentation:
+        """The mask, and how sure the network was of it."""
+        stack = SliceStack(volume, self.task)
+        mask, names = stack.empty_mask(), [c.name for c in self.task.classes]
+        sure = _Sureness(len(names)) if confidence else None
+        maps = [np.zeros(volume.shape, np.uint8, order="F") for _ in names] if probabilities else []
+
+        def restore(start: int, logits: Logits) -> None:
+            stack.restore(mask, start, logits)
+            if sure is not None or maps:
+                chances = softmax(logits)
+                if sure is not None:
+                    sure.add(chances)
+                for n, values in enumerate(np.moveaxis(stack.at_native_size(chances), 1, 0)) if maps else ():
+                    stack.slicing.view(maps[n])[start : start + len(logits)] = np.rint(values * STEPS)
+
+        self._stream(stack, restore)
+        if self.largest:
+            keep_largest(mask)
+        found = volume.with_voxels(mask)
+        return Segmentation(
+            found,
+            stack,
+            dict(zip(names, sure.means(), strict=True)) if sure is not None else {},
+            {name: _probability(volume, steps) for name, steps in zip(names, maps, strict=False)},
+        )
+
+    def _stream(self, stack: SliceStack, restore: Callable[[int, Logits], None]) -> None:
+        """Batches through the network while the next are read and the last are restored, `AHEAD` of each at most."""
+        starts = iter(range(0, len(stack), self.batch))
+        ahead: deque[tuple[int, Future[NDArray[np.float32]]]] = deque()
+        behind: deque[Future[None]] = deque()
+        with ThreadPoolExecutor(1) as reading, ThreadPoolExecutor(1) as restoring:
+
+            def ask() -> None:
+                for start in starts:
+                    stop = min(start + self.batch, len(stack))
+                    ahead.append((start, reading.submit(stack.read, start, stop)))
+                    return
+
+            for _ in range(AHEAD):
+                ask()
+            while ahead:
+                start, slices = ahead.popleft()
+                given = slices.result()
+                ask()
+                logits = self._network(given)
+                if len(behind) == AHEAD:
+                    behind.popleft().result()
+                behind.append(restoring.submit(restore, start, logits))
+            for done in behind:
+                done.result()
+
+    def _network(self, slices: NDArray[np.float32]) -> Logits:
+        if not self.tta:
+            logits = self.engine.run(slices)
+        else:
+            total: Logits | None = None
+            for axes in ((), (-1,), (-2,), (-2, -1)):
+                mirrored = np.ascontiguousarray(np.flip(slices, axes)) if axes else slices
+                chances = np.flip(softmax(self.engine.run(mirrored)), axes)
+                total = chances if total is None else total + chances
+            assert total is not None
+            logits = np.log(np.maximum(total / 4, 1e-12))  # logits of the mean probability: what restoring takes
+        if not math.isfinite(float(logits.sum())):  # an fp16 network that overflows would give a black mask
+            raise InputError("the network's answer is not finite on this scan; export the model with --precision fp32")
+        return np.ascontiguousarray(logits)
+
+
+def softmax(logits: Logits) -> Logits:
+    """Probabilities over axis 1."""
+    chances = np.exp(logits - logits.max(axis=1, keepdims=True))
+    chances /= chances.sum(axis=1, keepdims=True)
+    return np.asarray(chances, np.float32)
+
+
+class _Sureness:
+    """The mean probability of the class that won, over the pixels (of the network's size) where it did."""
+
+    def __init__(self, classes: int) -> None:
+        self._sum, self._count = np.zeros(classes), np.zeros(classes, np.int64)
+
+    def add(self, chances: Logits) -> None:
+        winner, chance = chances.argmax(axis=1).ravel(), chances.max(axis=1).ravel()
+        self._sum += np.bincount(winner, weights=chance, minlength=len(self._sum))
+        self._count += np.bincount(winner, minlength=len(self._sum))
+
+    def means(self) -> list[float]:
+        """NaN for a class that was nowhere chosen."""
+        return [float(s / n) if n else math.nan for s, n in zip(self._sum, self._count, strict=True)]
+
+
+def _probability(volume: Volume, steps: NDArray[np.uint8]) -> Volume:
+    found = volume.with_voxels(steps)
+    return Volume(found.voxels, found.affine, slope=1 / STEPS, source=volume.source, header=volume.header)

@@ -1,0 +1,262 @@
+"""`mona export`: a run becomes a model file, checked against the run before it is given its name."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from mona_infer.errors import CheckFailed, InputError, MissingPart
+
+if TYPE_CHECKING:
+    from mona_infer.model import Model
+    from mona_infer.task import Task
+    from mona_train.config import Config
+    from mona_train.parity import Parity
+
+FORMATS = ("onnx", "trt")
+ENDS = ("min", "opt", "max")
+
+
+def export(
+    run: Path | None = typer.Argument(None, metavar="[RUN]", help="The run's folder. Default: the newest in runs/."),
+    format_: str = typer.Option("onnx", "--format", help="onnx, or trt: also a TensorRT plan for this machine's GPU."),
+    precision: str = typer.Option("fp32", help="fp32, fp16, int8."),
+    out: Path | None = typer.Option(None, help="The model file. Default: RUN/model.onnx, RUN/model-fp16.onnx, ..."),
+    json_path: str | None = typer.Option(None, "--json", metavar="[FILE]", help="Write the certificate as JSON."),
+) -> None:
+    """Make a model file of a run, and check on whole volumes that it gives the masks that the run's network gives.
+
+    An export whose masks differ too much fails (exit code 1) and leaves no model.
+    """
+    if format_ not in FORMATS:
+        raise InputError(f"expected --format {' or '.join(FORMATS)}, found {format_!r}")
+    folder = run or newest_run()
+    model, certificate = export_run(folder, precision, out, say=typer.echo if json_path != "-" else None)
+    written = [model.path, model.path.with_suffix(".certificate.json")]
+    if json_path == "-":
+        typer.echo(json.dumps(certificate, indent=1))
+    elif json_path:
+        from mona_infer.atomic import write_text
+
+        write_text(Path(json_path), json.dumps(certificate, indent=1) + "\n")
+        written.append(Path(json_path))
+    try:
+        if format_ == "trt":
+            written += _plan(model, folder, precision)
+    finally:
+        if json_path != "-":
+            typer.echo(f"wrote {', '.join(map(str, written))}")
+
+
+def newest_run(runs: Path = Path("runs")) -> Path:
+    """The run whose checkpoint was written last."""
+    found = [*runs.glob("*/checkpoints/last.safetensors"), *runs.glob("*/checkpoints/best.safetensors")]
+    if not found:
+        raise InputError(f"there is no run in {runs}; train one with `mona train`, or name one: `mona export RUN`")
+    return max(found, key=lambda path: path.stat().st_mtime_ns).parent.parent
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run's network as a checkpoint holds it."""
+
+    config: Config
+    network: Any
+    task: Task
+    weights: str  # their hash
+    results: dict[str, Any]
+    chosen: str  # "best" or "last"
+    step: int
+
+
+def load_run(folder: Path) -> Trained:
+    """The network that the run itself chose: `results.json` says which; of an unfinished run the best so far."""
+    from mona_infer.task import Task
+    from mona_train.networks import UNet
+    from mona_train.run import checkpoint
+    from mona_train.run.folder import read_config
+
+    config = read_config(folder)
+    results: dict[str, Any] = {}
+    if (folder / "results.json").is_file():
+        try:
+            results = dict(json.loads((folder / "results.json").read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise InputError(f"{folder / 'results.json'} cannot be read ({error})") from error
+    best = (folder / "checkpoints" / "best.safetensors").is_file()
+    chosen = str(results.get("chosen", "best" if best else "last"))
+    if chosen not in ("best", "last"):
+        raise InputError(f"{folder / 'results.json'}: expected chosen = best or last, found {chosen!r}")
+    tensors, facts = checkpoint.load(folder / "checkpoints" / f"{chosen}.safetensors")
+    try:
+        task = Task.from_json(json.dumps(facts["task"]))
+        weights = checkpoint.unpack(f"student.{facts['predicts']}", tensors)
+        network = UNet(len(task.classes), width=config.width)
+        network.load_state_dict(weights)
+    except (KeyError, RuntimeError) as error:
+        why = str(error).splitlines()[0]
+        raise InputError(f"{folder}: the checkpoint {chosen} holds no network to export ({why})") from error
+    state = network.eval().state_dict()
+    return Trained(config, network, task, checkpoint.weights_hash(state), results, chosen, int(facts["step"]))
+
+
+def export_run(
+    folder: Path, precision: str = "fp32", out: Path | None = None, *, say: Any = None
+) -> tuple[Model, dict[str, Any]]:
+    """Export, certify, write; a model that fails its certificate is not written, and an older one is removed."""
+    from mona_infer.atomic import write_text
+    from mona_infer.engine import OnnxEngine
+    from mona_infer.model import opened, seal, write_model
+    from mona_train.graph import PRECISIONS, check_for_tensorrt, converted, serialise, to_onnx
+    from mona_train.parity import certify
+
+    if precision not in PRECISIONS:
+        raise InputError(f"expected --precision {', '.join(PRECISIONS)}, found {precision!r}")
+    path = out or folder / ("model.onnx" if precision == "fp32" else f"model-{precision}.onnx")
+    if path.suffix != ".onnx":
+        raise InputError(f"{path}: a model file is called something.onnx")
+    say = say or (lambda words: None)
+    trained = load_run(folder)
+    if not trained.results:
+        say(f"{folder} has not finished; this is its {trained.chosen} network, of step {trained.step}")
+    parity = _parity(folder, trained)
+    graph = converted(to_onnx(trained.network, trained.task.input_size), precision, parity.inputs())
+    check_for_tensorrt(graph)
+    content = serialise(graph)
+    facts = {**provenance(folder, trained), "precision": precision, "task": json.loads(_task(trained).to_json())}
+    certificate = certify(OnnxEngine(opened(path, seal(content, facts))), parity, precision)
+    say(words(certificate, precision))
+    beside = path.with_suffix(".certificate.json")
+    if not certificate["passed"]:
+        for old in (path, beside):  # of an earlier export: the run's model must not be mistaken for this one
+            old.unlink(missing_ok=True)
+        raise CheckFailed(f"{folder}: the {precision} export does not give the run's masks; no model was written")
+    model = opened(path, seal(content, {**facts, "certificate": certificate}))
+    write_model(path, model.content)
+    write_text(beside, json.dumps({"model": path.name, "sha256": model.seal, **certificate}, indent=1) + "\n")
+    return model, certificate
+
+
+def words(certificate: dict[str, Any], precision: str) -> str:
+    changed, total = certificate["voxels_changed"], certificate["voxels"]
+    dsc = ", ".join(f"{n} {'absent' if v is None else f'{v:.5f}'}" for n, v in certificate["dsc"].items())
+    gap = certificate["largest_logit_difference"]
+    return (
+        f"{precision} against PyTorch on {len(certificate['cases'])} whole volumes ({certificate['slices']} slices): "
+        f"{changed:,} of {total:,} voxels changed class; DSC {dsc}; "
+        f"largest logit difference {'not finite' if gap is None else f'{gap:.2g}'}: "
+        + ("passed" if certificate["passed"] else "FAILED")
+    )
+
+
+def provenance(folder: Path, trained: Trained) -> dict[str, Any]:
+    """Where the model comes from.  No time and no path: the same run exports to the same bytes."""
+    from importlib.metadata import version
+
+    from mona_infer import __version__
+    from mona_train.data.adapters import adapters
+
+    config, results = trained.config, trained.results
+    name = Path(config.dataset).name
+    adapter = adapters().get(config.dataset)
+    licence = f"trained on {adapter.title}: {adapter.licence}" if adapter else "that of the data it was trained on"
+    measured = {
+        part: {"dsc": found["dsc"], "classes": {n: e["dsc"] for n, e in found["classes"].items()}}
+        for part, found in (
+            ("validation", results.get("validation", {}).get(trained.chosen)),
+            ("test", results.get("test")),
+        )
+        if found
+    }
+    data = {"dataset": name, "method": config.method, "ratio": config.ratio, "split_seed": config.split_seed}
+    code = {"mona": __version__, **{part: version(part) for part in ("torch", "onnx")}}
+    run = {
+        "name": folder.resolve().name,
+        "weights": trained.weights,
+        "checkpoint": trained.chosen,
+        "step": trained.step,
+    }
+    return {"run": run, "data": data, "code": code, "licence": licence, "metrics": measured}
+
+
+def _task(trained: Trained) -> Task:
+    """With the ranges seen in training, where the run did not record them and its cache is at hand."""
+    from mona_train.data.seen import seen
+
+    if trained.task.seen:
+        return trained.task
+    cache = _cache(trained.config)
+    return trained.task if cache is None else replace(trained.task, seen=seen(cache))
+
+
+def _cache(config: Config) -> Any:
+    """The prepared data set of a run, if it lies where `mona train` puts it; never made here."""
+    from mona_train.data.cache import Cache
+
+    folder = Path("cache") / f"{Path(config.dataset).name}-{config.size[0]}x{config.size[1]}"
+    try:
+        return Cache.open(folder)
+    except InputError:
+        return None
+
+
+def _parity(folder: Path, trained: Trained) -> Parity:
+    """The run's own parity set; of a run without one (unfinished, or older) it is made from its data, if found."""
+    from mona_train.data.adapters import locate
+    from mona_train.data.split import split
+    from mona_train.methods import ALL_LABELS
+    from mona_train.parity import keep, read_parity
+
+    path = folder / "parity.npz"
+    parity = read_parity(path) if path.is_file() else None
+    if parity is None or parity.weights != trained.weights:
+        config = trained.config
+        try:
+            adapter, source = locate(config.dataset, Path(config.data) if config.data else None)
+            cases, cache = adapter.cases(source), _cache(config)
+            if cache is not None:
+                ratio = None if config.method in ALL_LABELS else config.ratio
+                val = set(split(cache, ratio, config.split_seed).val)
+                cases = [case for case in cases if case.name in val] or cases
+            keep(trained.network, cases, trained.task, path)
+        except InputError as error:
+            raise InputError(
+                f"{folder} has no parity set for its {trained.chosen} network, and none can be made: {error}"
+            ) from error
+        parity = read_parity(path)
+    return parity
+
+
+def _plan(model: Model, run: Path, precision: str) -> list[Path]:
+    """The plan of a model for this GPU, certified like the model; where there is none, what to do on that machine."""
+    from mona_infer.atomic import write_text
+    from mona_infer.model import write_model
+    from mona_infer.tensorrt_engine import PROFILE, TensorrtEngine, build_plan, plan_of, usable
+    from mona_train.parity import certify, read_parity
+
+    why = usable()
+    plan = plan_of(model)
+    if why:
+        rows, columns = model.task.input_size
+        shapes = [f"--{end}Shapes=slices:{n}x1x{rows}x{columns}" for end, n in zip(ENDS, PROFILE, strict=True)]
+        raise MissingPart(
+            f"{why}; {model.path} is ready for TensorRT 11: copy {run} to the machine with the GPU and run there "
+            f"`mona export {run} --format trt --precision {precision}` "
+            f"(or trtexec --onnx={model.path} --saveEngine={plan} {' '.join(shapes)})"
+        )
+    timing = run / "timing.cache"
+    content, facts, times = build_plan(model, timing=timing.read_bytes() if timing.is_file() else b"")
+    write_model(plan, content)
+    write_text(plan.with_suffix(".plan.json"), json.dumps(facts, indent=1) + "\n")
+    write_model(timing, times)
+    certificate = certify(TensorrtEngine(model), read_parity(run / "parity.npz"), precision)
+    typer.echo(words(certificate, f"{precision} TensorRT"))
+    if not certificate["passed"]:
+        plan.unlink()
+        plan.with_suffix(".plan.json").unlink()
+        raise CheckFailed(f"{plan}: the plan does not give the run's masks; it was removed")
+    return [plan, plan.with_suffix(".plan.json")]

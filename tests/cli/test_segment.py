@@ -1,0 +1,126 @@
+"""The real `mona segment` in a subprocess: no torch, exit codes for damage, and kills at any moment."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import damaged
+import models
+import nibabel as nib
+import numpy as np
+import pytest
+
+MONA = Path(sys.executable).with_name("mona")
+AFFINE = np.diag([1.5, 1.5, 8.0, 1.0])
+KILLS, CASES = 3, 12  # 20 in `make test-all`
+IN_PROCESS = """
+import sys
+from pathlib import Path
+import damaged
+from mona_infer.cli import app
+from mona_infer.errors import MonaError
+
+folder, model, first, stop = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+refused = 0
+for number in range(first, stop):
+    inside = folder / str(number)
+    inside.mkdir()
+    scan = damaged.make(number, inside)
+    before = sorted(inside.rglob("*"))
+    try:
+        app(["segment", str(scan), "--out", str(inside / "m.nii.gz"), "--model", model], standalone_mode=False)
+    except MonaError as error:
+        refused += 1
+        assert error.exit_code == 2, (number, error)
+        assert chr(10) not in str(error) and len(str(error)) < 600, (number, error)
+        assert sorted(inside.rglob("*")) == before, number
+assert not {"torch", "mona_train", "onnx"} & set(sys.modules)
+print("refused", refused)
+"""
+
+
+def mona(*args, cwd=None):
+    return subprocess.run([MONA, *map(str, args)], capture_output=True, text=True, cwd=cwd, check=False)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return models.write(tmp_path_factory.mktemp("model") / "model.onnx")
+
+
+def scans(folder, count):
+    folder.mkdir()
+    for n in range(count):
+        nib.save(nib.Nifti1Image(models.scan(n, (24, 24, 8)), AFFINE), folder / f"case{n}.nii.gz")
+
+
+def test_from_scan_to_scores_as_two_commands(model, tmp_path):
+    scans(tmp_path / "scans", 2)
+    done = mona("segment", "scans", "--out", "masks", "--model", model, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "wrote masks"
+    done = mona("evaluate", "masks", "masks", cwd=tmp_path)
+    assert done.returncode == 0
+
+
+def test_a_bad_case_is_exit_code_1_and_a_missing_engine_3(model, tmp_path):
+    scans(tmp_path / "scans", 1)
+    (tmp_path / "scans" / "bad.nii").write_bytes(b"no scan")
+    done = mona("segment", "scans", "--out", "masks", "--model", model, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "mona: 1 of 2 cases failed (bad); the others are done"
+    done = mona(
+        "segment", "scans/case0.nii.gz", "--out", "m.nii", "--model", model, "--engine", "tensorrt", cwd=tmp_path
+    )
+    assert done.returncode == 3
+    assert "pip install" in done.stderr
+
+
+def test_a_model_changed_by_one_bit_is_refused(model, tmp_path):
+    scans(tmp_path / "scans", 1)
+    content = bytearray(model.read_bytes())
+    content[content.index(b"weight") + 200] ^= 1
+    (tmp_path / "model.onnx").write_bytes(content)
+    before = sorted(tmp_path.rglob("*"))
+    done = mona("segment", "scans", "--out", "masks", "--model", "model.onnx", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("mona: model.onnx is damaged or was changed")
+    assert done.stderr.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "count", [len(damaged.KINDS), pytest.param(damaged.COUNT, marks=pytest.mark.full)], ids=["sample", "all"]
+)
+def test_damaged_scans_are_refused_and_leave_nothing(count, model, tmp_path):
+    """In one process, which also shows that none of it needs torch.  (Odd but sound label maps are fair scans.)"""
+    command = [sys.executable, "-c", IN_PROCESS, tmp_path, model, "0", str(count)]
+    paths = os.pathsep.join([str(Path(damaged.__file__).parent), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": paths})
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[-1]) >= 0.7 * count
+
+
+@pytest.mark.parametrize("kills", [KILLS, pytest.param(20, marks=pytest.mark.full)])
+def test_killed_at_any_moment_there_is_no_half_mask(kills, model, tmp_path):
+    scans(tmp_path / "scans", CASES)
+    command = [MONA, "segment", "scans", "--out", "masks", "--model", model]
+    rng = np.random.default_rng(0)
+    masks, done = tmp_path / "masks", 0
+    for _ in range(kills):
+        child = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wanted = done + int(rng.integers(0, 3))
+        while child.poll() is None and len(list(masks.glob("case*"))) < min(wanted, CASES):
+            time.sleep(0.005)
+        time.sleep(float(rng.random()) * 0.05)
+        child.kill()
+        child.wait()
+        for path in masks.glob("case*"):
+            assert np.asarray(nib.load(path).dataobj).shape == (24, 24, 8)  # whole: reading to the end checks the CRC
+        done = len(list(masks.glob("case*")))
+    finished = mona(*command[1:], cwd=tmp_path)
+    assert finished.returncode == 0
+    assert f"{CASES - done} segmented, {done} had a mask already, 0 failed" in finished.stdout
+    assert len(list(masks.glob("case*"))) == CASES

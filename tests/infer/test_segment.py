@@ -1,0 +1,206 @@
+"""`mona segment` in this process: options, folders, what is kept, what is refused, what is never left behind."""
+
+import json
+import os
+from dataclasses import replace
+
+import models
+import nibabel as nib
+import numpy as np
+import pytest
+from dicom_files import write_series
+from PIL import Image
+
+from mona_infer.cli import app
+from mona_infer.errors import CheckFailed, InputError
+from mona_infer.find_model import find_model
+from mona_infer.jobs import LEFT_BEHIND, find_jobs
+
+AFFINE = np.diag([-1.5, -1.5, 8.0, 1.0])
+
+
+def mona(*args):
+    return app(["segment", *map(str, args)], standalone_mode=False)
+
+
+def put(path, seed=0, voxels=None):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nib.save(nib.Nifti1Image(models.scan(seed) if voxels is None else voxels, AFFINE), path)
+    return path
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MONA_MODEL", raising=False)
+    models.write(tmp_path / "model.onnx")
+    put(tmp_path / "scan.nii.gz")
+    return tmp_path
+
+
+def voxels(path):
+    return np.asarray(nib.load(path).dataobj)
+
+
+def test_a_scan_with_everything(here, capsys):
+    mona("scan.nii.gz", "--out", "mask.nii.gz", "--model", "model.onnx")
+    first = voxels("mask.nii.gz")
+    assert set(np.unique(first)) == {0, 1, 2, 3}
+    put(here / "ref.nii.gz", voxels=first)
+    options = ["--reference", "ref.nii.gz", "--stats", "s.json", "--preview", "p.png", "--probabilities", "maps"]
+    mona("scan.nii.gz", "--out", "again.nii.gz", "--model", "model.onnx", "--json", *options)
+    out = capsys.readouterr().out
+    report = json.loads(out[out.index("{") :])
+    assert report == json.loads((here / "s.json").read_text())
+    (case,) = report["cases"]
+    assert case["scores"]["LV"] == {"dsc": 1, "jaccard": 1, "asd": 0, "assd": 0, "hd95": 0, "miss": False}
+    entry = case["classes"]["LV"]
+    assert entry["voxels"] == (first == 3).sum()
+    assert entry["ml"] == pytest.approx(entry["voxels"] * 18 / 1000, rel=1e-3)
+    assert sum(entry["areas_mm2"]) == pytest.approx(entry["voxels"] * 2.25)
+    assert 0 < entry["confidence"] <= 1
+    assert Image.open("p.png").size[0] > 300
+    assert {p.name[:-7] for p in (here / "maps" / "scan").iterdir()} == {"background", "RV", "Myo", "LV"}
+    np.testing.assert_array_equal(voxels("again.nii.gz"), first)
+    assert (nib.load("again.nii.gz").affine == AFFINE).all()
+
+
+def test_it_says_what_it_took_and_names_what_it_wrote_last(here, capsys):
+    mona("scan.nii.gz", "--out", "mask.nii.gz", "--model", "model.onnx")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("model model.onnx (fp32) on ONNX Runtime")
+    assert "mL" in lines[1]
+    assert lines[-1] == "wrote mask.nii.gz"
+
+
+def test_dicom_gives_the_mask_of_the_same_voxels(here):
+    write_series(here / "series", models.scan(), AFFINE)
+    mona("series", "--out", "a.nii.gz", "--model", "model.onnx")
+    mona("scan.nii.gz", "--out", "b.nii.gz", "--model", "model.onnx")
+    a, b = nib.load("a.nii.gz"), nib.load("b.nii.gz")
+    a, b = (nib.as_closest_canonical(image) for image in (a, b))
+    np.testing.assert_allclose(a.affine, b.affine, atol=1e-3)
+    np.testing.assert_array_equal(np.asarray(a.dataobj), np.asarray(b.dataobj))
+
+
+def test_a_modality_that_contradicts_the_model_is_refused_unless_forced(here):
+    write_series(here / "series", models.scan(), AFFINE)
+    models.write(here / "ct.onnx", replace(models.TASK, modality="CT"))
+    with pytest.raises(InputError, match="trained on CT"):
+        mona("series", "--out", "mask.nii.gz", "--model", "ct.onnx")
+    assert not (here / "mask.nii.gz").exists()
+    mona("series", "--out", "mask.nii.gz", "--model", "ct.onnx", "--force")
+
+
+def test_a_scan_unlike_training_is_segmented_with_a_warning(here, capsys):
+    models.write(here / "far.onnx", replace(models.TASK, seen={"in-plane spacing": (0.3, 0.4)}))
+    mona("scan.nii.gz", "--out", "mask.nii.gz", "--model", "far.onnx")
+    assert "warning: scan: its in-plane spacing is 1.5 mm, in training it was 0.3 to 0.4" in capsys.readouterr().err
+
+
+@pytest.fixture
+def folder(here):
+    for n, name in enumerate(("a", "b", "deep/c")):
+        put(here / "scans" / f"{name}.nii.gz", n)
+    put(here / "scans" / "deep" / "c_gt.nii.gz", voxels=np.zeros((40, 36, 5), np.uint8))  # ACDC's place for references
+    write_series(here / "scans" / "d", models.scan(3), AFFINE)
+    (here / "scans" / "bad.nii.gz").write_bytes(b"\x1f\x8b\x08 not a scan")
+    (here / "scans" / "notes.txt").write_text("not a scan either")
+    return here
+
+
+def test_one_bad_case_stops_neither_the_rest_nor_the_report(folder, capsys):
+    with pytest.raises(CheckFailed, match=r"1 of 5 cases failed \(bad\)"):
+        mona("scans", "--out", "masks", "--model", "model.onnx", "--stats", "s.json", "--preview", "p.png")
+    found = sorted(p.relative_to(folder / "masks").as_posix() for p in (folder / "masks").rglob("*") if p.is_file())
+    assert found == ["a.nii.gz", "b.nii.gz", "d.nii.gz", "deep/c.nii.gz"]
+    told = capsys.readouterr()
+    assert "bad: scans/bad.nii.gz" in told.err
+    assert "4 segmented, 0 had a mask already, 1 failed" in told.out
+    report = json.loads((folder / "s.json").read_text())
+    assert [("error" in c, c["case"]) for c in report["cases"]] == [
+        (False, "a"), (False, "b"), (True, "bad"), (False, "d"), (False, "deep/c"),
+    ]  # fmt: skip
+
+
+def test_what_has_a_mask_is_not_done_again(folder, capsys):
+    (folder / "scans" / "bad.nii.gz").unlink()
+    mona("scans", "--out", "masks", "--model", "model.onnx")
+    times = {p: p.stat().st_mtime_ns for p in (folder / "masks").rglob("*.nii.gz")}
+    (folder / "masks" / "b.nii.gz").unlink()
+    capsys.readouterr()
+    mona("scans", "--out", "masks", "--model", "model.onnx")
+    assert "1 segmented, 3 had a mask already, 0 failed" in capsys.readouterr().out
+    again = {p: p.stat().st_mtime_ns for p in times}
+    assert [p.name for p in times if times[p] != again[p]] == ["b.nii.gz"]
+    mona("scans", "--out", "masks", "--model", "model.onnx", "--overwrite")
+    assert all(p.stat().st_mtime_ns != again[p] for p in times)
+
+
+def test_folders_are_scored_against_folders(folder, capsys):
+    (folder / "scans" / "bad.nii.gz").unlink()
+    mona("scans", "--out", "ref", "--model", "model.onnx")
+    mona("scans", "--out", "masks", "--model", "model.onnx", "--reference", "ref")
+    assert capsys.readouterr().out.count("DSC 1.000") == 4 * 3
+    (folder / "ref" / "b.nii.gz").unlink()
+    with pytest.raises(InputError, match="no reference for b"):
+        mona("scans", "--out", "more", "--model", "model.onnx", "--reference", "ref")
+
+
+def test_leftovers_of_killed_processes_go_and_those_at_work_stay(folder):
+    (folder / "scans" / "bad.nii.gz").unlink()
+    old, young = folder / "masks" / ".01234567.a.nii.gz", folder / "masks" / ".89abcdef.b.nii.gz"
+    old.parent.mkdir()
+    for path in (old, young):
+        path.write_bytes(b"half a mask")
+    os.utime(old, (1, young.stat().st_mtime - LEFT_BEHIND - 5))
+    mona("scans", "--out", "masks", "--model", "model.onnx")
+    assert not old.exists()
+    assert young.exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "word"),
+    [
+        (["nowhere.nii.gz", "--out", "m.nii.gz"], "does not exist"),
+        (["scan.nii.gz", "--out", "scan.nii.gz"], "the scan itself"),
+        (["scan.nii.gz", "--out", "mask.png"], "written as .nii"),
+        (["scan.nii.gz", "--out", "m.nii.gz", "--stats", "s.txt"], "--stats FILE.json"),
+        (["scan.nii.gz", "--out", "m.nii.gz", "--preview", "p.jpg"], "--preview FILE.png"),
+        (["scan.nii.gz", "--out", "m.nii.gz", "--reference", "no.nii"], "of --reference"),
+        (["scan.nii.gz", "--out", "m.nii.gz", "--model", "none.onnx"], "of --model"),
+        (["scan.nii.gz", "--out", "m.nii.gz"], "there is no model"),
+        (["scan.nii.gz", "--out", "m.nii.gz", "--frame", "3", "--model", "model.onnx"], "no frame 3"),
+        (["scan.nii.gz", "--out", "m.nii.gz", "--reference", "small.nii", "--model", "model.onnx"], "not on one grid"),
+        (["scan.nii.gz", "--out", "old.nii.gz", "--model", "model.onnx"], "--overwrite"),
+        ([".", "--out", "masks", "--model", "model.onnx"], "lies inside"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_cannot_be_done_is_said_before_anything_is_written(here, args, word):
+    put(here / "small.nii", voxels=np.zeros((4, 4, 4), np.uint8))
+    put(here / "old.nii.gz")
+    before = sorted(here.rglob("*"))
+    with pytest.raises(InputError, match=word):
+        mona(*args)
+    assert sorted(here.rglob("*")) == before
+
+
+def test_which_model(here, monkeypatch):
+    for n, name in enumerate(("one", "two", "three")):
+        (here / "runs" / name).mkdir(parents=True)
+        path = models.write(here / "runs" / name / ("model.onnx" if n else "model-int8.onnx"))
+        os.utime(path, (n, n) if name != "one" else (50, 50))
+    assert find_model().as_posix() == "runs/one/model-int8.onnx"
+    monkeypatch.setenv("MONA_MODEL", "runs/two")
+    assert find_model().as_posix() == "runs/two/model.onnx"
+    assert find_model(here / "model.onnx") == here / "model.onnx"
+    with pytest.raises(InputError, match="holds no model"):
+        find_model(here / "runs")
+
+
+def test_two_files_of_one_case_are_refused(here):
+    put(here / "scans" / "a.nii")
+    put(here / "scans" / "a.nii.gz")
+    with pytest.raises(InputError, match="the same case twice"):
+        find_jobs(here / "scans", here / "masks")
