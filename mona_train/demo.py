@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from mona_train.config import Config
 
 LABELLED = 3 / 24  # patients of the phantom's training set
-STEPS = 600  # of both stages together; the supervised network gets as many
-METHODS = {"unet-l": "UNet-L (labels only)", "mona": "MONA (labels and unlabelled scans)"}
+STEPS = 750  # of both stages together; the supervised network gets as many
+METHODS = {"unet-l": "UNet-L", "mona": "MONA"}
 
 
 def demo(
