@@ -1,6 +1,8 @@
-"""Cross-entropy on pseudo-labels (METHOD 4.3): every pixel counts, weighted by how sure the teacher is of its image."""
+"""Cross-entropy on pseudo-labels (METHOD 4.3), weighted by how sure the teacher is of the image, or of the pixel."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -8,12 +10,17 @@ from torch import Tensor
 IGNORE = -1  # a pixel without a pseudo-label
 
 
-def unsupervised(logits: Tensor, labels: Tensor, confidence: Tensor, *, sure: float = 0.97) -> Tensor:
-    """Mean over the pixels that have a pseudo-label (Decision 3) of w_b CE, w_b the share of sure pixels of image b.
+def unsupervised(
+    logits: Tensor, labels: Tensor, confidence: Tensor, *, sure: float = 0.97, by: Literal["image", "pixel"] = "image"
+) -> Tensor:
+    """Mean over the pixels that have a pseudo-label (Decision 3) of w CE.
 
+    by image: w is the share of sure pixels of the image (ReCo); by pixel: 1 where the teacher is sure, else 0 (FixMatch).
     logits B C H W, labels and confidence B H W.
     """
     known = labels != IGNORE
-    weight = ((confidence >= sure) & known).flatten(1).sum(1) / known.flatten(1).sum(1).clamp(min=1)
+    weight = ((confidence >= sure) & known).float()
+    if by == "image":
+        weight = (weight.flatten(1).sum(1) / known.flatten(1).sum(1).clamp(min=1))[:, None, None]
     loss = F.cross_entropy(logits.float(), labels, ignore_index=IGNORE, reduction="none")
-    return (weight[:, None, None] * loss).sum() / known.sum().clamp(min=1)
+    return (weight * loss).sum() / known.sum().clamp(min=1)

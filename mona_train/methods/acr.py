@@ -43,7 +43,8 @@ class Settings(base.Settings):
     equivariance_weight: float = 1.0
     unsupervised_weight: float = 1.0
     neighbours_weight: float = 1.0
-    sure: float = 0.97  # confidence whose share weights an image's pseudo-labels
+    sure: float = 0.97  # confidence from which a pseudo-label counts as sure
+    weigh: Literal["image", "pixel"] = "image"  # by its share of sure pixels (4.3), or the sure pixels alone (FixMatch)
     likely: float = 0.7  # confidence from which a pixel's pseudo-label is used by contrast and equivariance
     mode: Literal["shared", "exact", "expected"] = "shared"  # of the contrast's keys
     queries: int = 256
@@ -129,7 +130,7 @@ class ACR(base.Stage):
         with step.part("supervised"):
             losses["supervised"] = supervised(out.logits[:n], labels[:n])
         with step.part("unsupervised"):
-            losses["unsupervised"] = unsupervised(out.logits[n:], labels[n:], confidence[n:], sure=s.sure)
+            losses["unsupervised"] = unsupervised(out.logits[n:], labels[n:], confidence[n:], sure=s.sure, by=s.weigh)
         taught: UNetOutput | None = None
         if "tailness" in principles or "diversity" in principles:
             with step.part("teacher"), torch.no_grad():

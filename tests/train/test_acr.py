@@ -7,7 +7,19 @@ from typing import Any
 
 import pytest
 import torch
-from steps import CLASSES, STILL, calls_of, following, one_thread, painted, stage_of, step_of, with_gradient, within
+from steps import (
+    CLASSES,
+    STILL,
+    calls_of,
+    following,
+    one_thread,
+    painted,
+    seeded,
+    stage_of,
+    step_of,
+    with_gradient,
+    within,
+)
 from torch import Tensor, nn
 
 from mona_infer.errors import InputError
@@ -222,6 +234,15 @@ def test_pseudo_labels_count_by_how_sure_their_image_is() -> None:
     assert found.item() == pytest.approx((total / pixels).item(), rel=1e-5)
     assert unsupervised(logits, labels, torch.zeros_like(confidence)).item() == 0
     assert unsupervised(logits, torch.full_like(labels, -1), confidence).item() == 0
+
+
+def test_weighed_by_pixel_only_sure_ones_teach_and_all_are_divided_by() -> None:
+    logits, labels = torch.randn(2, 3, 5, 4, generator=seeded(3)), torch.randint(-1, 3, (2, 5, 4), generator=seeded(4))
+    confidence = torch.rand(2, 5, 4, generator=seeded(5))
+    known = labels >= 0
+    each = -logits.log_softmax(1).gather(1, labels.clamp_min(0)[:, None])[:, 0]
+    expected = each[known & (confidence >= 0.5)].sum() / known.sum()
+    torch.testing.assert_close(unsupervised(logits, labels, confidence, sure=0.5, by="pixel"), expected)
 
 
 def test_a_pixel_that_is_right_beyond_doubt_still_counts_in_the_mean() -> None:

@@ -241,6 +241,14 @@ def test_the_learning_rate_of_a_stage_is_its_own() -> None:
     assert rate(SGD, 0, 100) == 0.01 and rate(SGD, 99, 100) == pytest.approx(0.01 * 0.01**0.9)
 
 
+def test_over_a_run_the_rate_decays_once_and_each_stage_warms_up() -> None:
+    trainer, seen = trainer_of(small_config(optimiser=replace(ADAMW, decay="run"))), []
+    while not trainer.finished:
+        trainer.step()
+        seen.append(trainer.rate)
+    assert seen == pytest.approx([min(1.0, (t % 8 + 1) / 2) * 2e-3 * (1 - t / 16) ** 0.9 for t in range(16)])
+
+
 def test_momentum_may_be_zero() -> None:
     trainer_of(small_config(pretrain="none", optimiser=replace(SGD, momentum=0.0))).step()  # ACR's is Nesterov's
 
