@@ -15,7 +15,8 @@ def unsupervised(
 ) -> Tensor:
     """Mean over the pixels that have a pseudo-label (Decision 3) of w CE.
 
-    by image: w is the share of sure pixels of the image (ReCo); by pixel: 1 where the teacher is sure, else 0 (FixMatch).
+    by image: w is the share of sure pixels of the image (ReCo); by pixel: 1 where the teacher is sure, 0 elsewhere
+    (FixMatch).
     logits B C H W, labels and confidence B H W.
     """
     known = labels != IGNORE
