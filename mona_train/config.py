@@ -16,7 +16,7 @@ PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")  # of lightning-fabric those 
 
 @dataclass(frozen=True)
 class Optimiser:
-    """Learning rate: linear warm-up at the start of each stage, and lr (1 - t/T)^power."""
+    """Learning rate: linear warm-up, then lr (1 - t/T)^power over each stage."""
 
     kind: Literal["sgd", "adamw"] = "sgd"
     lr: float = 0.01
@@ -24,7 +24,6 @@ class Optimiser:
     weight_decay: float = 1e-4
     power: float = 0.9
     warmup: float = 0.0  # share of a stage
-    decay: Literal["stage", "run"] = "stage"  # what T is: of a run, a later stage goes on where the first one left off
 
 
 @dataclass(frozen=True)

@@ -27,12 +27,11 @@ def optimiser(settings: Optimiser, networks: list[nn.Module], *, nesterov: bool)
     return sgd
 
 
-def rate(settings: Optimiser, index: int, steps: int, *, done: float | None = None) -> float:
-    """lr (1 - t/T)^power, after a linear warm-up over a share of the stage; `done` is t/T where T is not the stage."""
+def rate(settings: Optimiser, index: int, steps: int) -> float:
+    """lr (1 - t/T)^power, after a linear warm-up over a share of the stage."""
     warm = settings.warmup * steps
     start = min(1.0, (index + 1) / warm) if warm >= 1 else 1.0
-    done = index / steps if done is None else done
-    return float(settings.lr * start * (1 - done) ** settings.power)
+    return float(settings.lr * start * (1 - index / steps) ** settings.power)
 
 
 def teacher_of(student: nn.ModuleDict, averaged: tuple[str, ...]) -> nn.ModuleDict:

@@ -113,8 +113,7 @@ class Trainer:
         found: Losses = {}
         for turn, settings, optimiser_ in self._turns:
             for group in optimiser_.param_groups:
-                done = self.number / self.config.steps if settings.decay == "run" else None
-                group["lr"] = rate(settings, batch.index, span.steps, done=done)
+                group["lr"] = rate(settings, batch.index, span.steps)
             losses = turn.losses(batch)
             weights = self.stage.weights()
             self._backward(batch, {name: weights.get(name, 1.0) * loss for name, loss in losses.items()})

@@ -23,7 +23,7 @@ from mona_train.losses.tailness import Tailness
 from mona_train.losses.unsupervised import unsupervised
 from mona_train.memory import Bank
 from mona_train.methods import base
-from mona_train.methods.base import Losses, Step, frozen_statistics
+from mona_train.methods.base import Losses, Step, Turn, frozen_statistics
 from mona_train.methods.views import mixed_view, size_of, weak_view
 from mona_train.networks.heads import Norm, Predictor, ProjectionHead
 from mona_train.networks.representation import RepresentationHead
@@ -37,6 +37,7 @@ class Settings(base.Settings):
     """ACR, METHOD 4."""
 
     principles: tuple[str, ...] = PRINCIPLES
+    lr: float | None = None  # of fine-tuning, which starts from a trained network; None: as pre-training's
     labelled: Literal["weak", "jittered"] = "weak"  # jittered: warped and jittered as the unlabelled are, not mixed
     supervised_scale: float = 1.0
     contrast_weight: float = 0.01
@@ -61,6 +62,8 @@ class Settings(base.Settings):
         unknown = set(self.principles) - set(PRINCIPLES)
         if unknown:
             raise InputError(f"no principle is called {', '.join(unknown)}; there are {', '.join(PRINCIPLES)}")
+        if self.lr is not None and self.lr < 0:
+            raise InputError(f"expected a learning rate from 0, found {self.lr}")
 
 
 class Unlabelled(NamedTuple):
@@ -103,6 +106,10 @@ class ACR(base.Stage):
             "predictor": Predictor(dim, norm=self.settings.norm),
             "representation": RepresentationHead(unet.channels, dim, predictor=True),
         }
+
+    def turns(self) -> tuple[Turn, ...]:
+        lr = self.settings.lr
+        return (Turn((), self.losses, {} if lr is None else {"lr": lr}),)
 
     def weights(self) -> dict[str, float]:
         s = self.settings

@@ -37,6 +37,7 @@ from mona_train.optimise import rate
 from mona_train.run import checkpoint
 from mona_train.run.checkpoint import weights_hash
 from mona_train.run.metrics import read
+from mona_train.settings import with_value
 from mona_train.session import Interrupted, Session
 from mona_train.trainer import Trainer, spans
 from mona_train.validate import summary, validate
@@ -241,12 +242,14 @@ def test_the_learning_rate_of_a_stage_is_its_own() -> None:
     assert rate(SGD, 0, 100) == 0.01 and rate(SGD, 99, 100) == pytest.approx(0.01 * 0.01**0.9)
 
 
-def test_over_a_run_the_rate_decays_once_and_each_stage_warms_up() -> None:
-    trainer, seen = trainer_of(small_config(optimiser=replace(ADAMW, decay="run"))), []
+def test_fine_tuning_may_have_a_learning_rate_of_its_own() -> None:
+    config = with_value(small_config(optimiser=ADAMW), "acr.lr", "0.0005")
+    trainer, seen = trainer_of(config), []
     while not trainer.finished:
         trainer.step()
         seen.append(trainer.rate)
-    assert seen == pytest.approx([min(1.0, (t % 8 + 1) / 2) * 2e-3 * (1 - t / 16) ** 0.9 for t in range(16)])
+    assert max(seen[:8]) > 1e-3 and max(seen[8:]) <= 5e-4
+    assert trainer_of(with_value(config, "acr.lr", "none")).config == small_config(optimiser=ADAMW)
 
 
 def test_momentum_may_be_zero() -> None:
