@@ -37,8 +37,8 @@ from mona_train.optimise import rate
 from mona_train.run import checkpoint
 from mona_train.run.checkpoint import weights_hash
 from mona_train.run.metrics import read
-from mona_train.settings import with_value
 from mona_train.session import Interrupted, Session
+from mona_train.settings import with_value
 from mona_train.trainer import Trainer, spans
 from mona_train.validate import summary, validate
 
