@@ -1,4 +1,4 @@
-"""Philox-4x32-10, the census of a batch and the draws built on it, in integers only: what Triton and C++ must repeat to the bit.
+"""Philox-4x32-10, the census of a batch and the draws built on it: what Triton and C++ must repeat to the bit.
 
 Counter = (index, class, step, stream), key = the seed's low and high 32 bits.  Words are held in int64: torch has
 no uint32 arithmetic.  A number below n is floor(word * n / 2^32), exact in int64 while n < 2^31.
@@ -81,7 +81,7 @@ def census(
 
 
 def _draw(eligible: Tensor, classes: int, count: int, step: int, stream: int, seed: int) -> tuple[Tensor, Tensor]:
-    """`count` pixels of every class (C, count), all -1 for one that has none; and how many there were to choose from."""
+    """`count` pixels of every class (C, count), all -1 for one that has none; and how many there were of each (C)."""
     ids = torch.arange(classes, device=eligible.device)[:, None]
     seen = (eligible.reshape(-1) == ids).cumsum(1, dtype=torch.int32)  # C BHW: pixels of the class so far
     counts = seen[:, -1].long()
