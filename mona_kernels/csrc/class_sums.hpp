@@ -11,6 +11,7 @@
 #include "clones.hpp"
 #include "parallel.hpp"
 #include "pyramid.hpp"
+#include "vector_math.hpp"
 
 namespace mona {
 
@@ -51,18 +52,46 @@ class ColumnShares {
   std::vector<int64_t> start_;  // the first position whose left tap is at least j
 };
 
-// One row of a level, its channels together, `step` from pixel to pixel.
+// Adds pixels of a row, their channels together and `step` apart, to the sums of one class: those at `columns`, with
+// their weights.  Sums of a block of channels stay in registers.
 template <typename T>
-MONA_CLONES void add_to_classes(const T* row, int64_t step, const T* weights, T* sums, int64_t width, int64_t classes,
-                                int64_t channels) {
-  for (int64_t x = 0; x < width; ++x)
-    for (int64_t c = 0; c < classes; ++c) {
-      const T weight = weights[x * classes + c];
-      if (weight == T{0}) continue;
-      const T* pixel = row + x * step;
-      T* to = sums + c * channels;
-      for (int64_t k = 0; k < channels; ++k) to[k] += weight * pixel[k];
+MONA_CLONES void add_pixels(const T* MONA_RESTRICT row, int64_t step, const int32_t* MONA_RESTRICT columns,
+                            const T* MONA_RESTRICT weights, int64_t count, T* MONA_RESTRICT sums, int64_t channels) {
+  constexpr int64_t block = 16;
+  int64_t k = 0;
+  for (; k + block <= channels; k += block) {
+    T sum[block];
+    for (int64_t i = 0; i < block; ++i) sum[i] = sums[k + i];
+    for (int64_t n = 0; n < count; ++n) {
+      const T* pixel = row + columns[n] * step + k;
+      for (int64_t i = 0; i < block; ++i) sum[i] += weights[n] * pixel[i];
     }
+    for (int64_t i = 0; i < block; ++i) sums[k + i] = sum[i];
+  }
+  for (; k < channels; ++k)
+    for (int64_t n = 0; n < count; ++n) sums[k] += weights[n] * row[columns[n] * step + k];
+}
+
+// The same for a level of full size, where a pixel's label is its whole weight: runs of one class at a time.
+template <typename T>
+MONA_CLONES void add_labelled(const T* MONA_RESTRICT row, int64_t step, const int16_t* MONA_RESTRICT labels,
+                              int64_t width, int64_t classes, T* MONA_RESTRICT sums, int64_t channels) {
+  constexpr int64_t block = 16;
+  for (int64_t x = 0; x < width;) {
+    const int64_t c = labels[x], first = x;
+    while (x < width && labels[x] == c) ++x;
+    if (c < 0 || c >= classes) continue;
+    int64_t k = 0;
+    for (; k + block <= channels; k += block) {
+      T sum[block];
+      for (int64_t i = 0; i < block; ++i) sum[i] = sums[c * channels + k + i];
+      for (int64_t n = first; n < x; ++n)
+        for (int64_t i = 0; i < block; ++i) sum[i] += row[n * step + k + i];
+      for (int64_t i = 0; i < block; ++i) sums[c * channels + k + i] = sum[i];
+    }
+    for (; k < channels; ++k)
+      for (int64_t n = first; n < x; ++n) sums[c * channels + k] += row[n * step + k];
+  }
 }
 
 // A few rows of one level and image: what is added up per band does not depend on the number of threads.
@@ -83,14 +112,19 @@ std::vector<Band> bands_of(const Pyramid<P>& pyramid) {
   return bands;
 }
 
-// Calls body(number of the band, row, weights (w, C)) for every row of every band.
-template <typename T, typename P, typename Body>
+// Calls body(number of the band, row, weights (w, C)) for every row of every band; `skip_full_size` does so without
+// weights where labels say the same.
+template <typename T, bool skip_full_size, typename P, typename Body>
 void for_each_weighted_row(const Pyramid<P>& pyramid, const std::vector<Band>& bands, const int16_t* known,
                            int64_t classes, int threads, Body&& body) {
   std::vector<ColumnShares> columns;
   for (const auto& across : pyramid.across) columns.emplace_back(across, classes);
   parallel_for(static_cast<long>(bands.size()), threads, [&](long n, int) {
     const Band& band = bands[n];
+    if (skip_full_size && pyramid.is_full_size(band.level)) {
+      for (int64_t y = band.first; y < band.last; ++y) body(n, y, static_cast<const T*>(nullptr));
+      return;
+    }
     const Taps& down = pyramid.down[band.level];
     const int64_t rows = band.last - band.first, length = pyramid.levels[band.level].width * classes;
     std::vector<T> weights(rows * length, T{0}), shares(length);
@@ -129,9 +163,25 @@ void class_sums(const Pyramid<const T>& pyramid, const int16_t* known, int64_t c
           together[x * step + k] = row[k * level.s_channel + x * level.s_column];
       row = together.data();
     }
-    add_to_classes(row, step, weights, partial[n].data(), level.width, classes, level.channels);
+    if (!weights) {
+      add_labelled(row, step, known + (band.image * pyramid.height + y) * pyramid.width, level.width, classes,
+                   partial[n].data(), level.channels);
+      return;
+    }
+    std::vector<int32_t> columns(level.width);
+    std::vector<T> shares(level.width);
+    for (int64_t c = 0; c < classes; ++c) {
+      int64_t count = 0;
+      for (int64_t x = 0; x < level.width; ++x) {  // without a branch: whose pixel is next cannot be predicted
+        columns[count] = static_cast<int32_t>(x);
+        shares[count] = weights[x * classes + c];
+        count += shares[count] != T{0};
+      }
+      add_pixels(row, step, columns.data(), shares.data(), count, partial[n].data() + c * level.channels,
+                 level.channels);
+    }
   };
-  for_each_weighted_row<T>(pyramid, bands, known, classes, threads, add);
+  for_each_weighted_row<T, true>(pyramid, bands, known, classes, threads, add);
   std::vector<double> total(classes * pyramid.channels, 0.0);
   for (size_t n = 0; n < bands.size(); ++n) {
     const int64_t channels = pyramid.levels[bands[n].level].channels;
@@ -156,7 +206,7 @@ void class_sums_backward(const Pyramid<T>& pyramid, const int16_t* known, int64_
           add_scaled(grad + c * pyramid.channels + bands[n].offset, 1, weight, to, level.s_channel, level.channels);
     }
   };
-  for_each_weighted_row<T>(pyramid, bands, known, classes, threads, write);
+  for_each_weighted_row<T, false>(pyramid, bands, known, classes, threads, write);
 }
 
 }  // namespace mona

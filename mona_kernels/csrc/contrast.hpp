@@ -2,6 +2,7 @@
 // weights of the keys, and weighted keys become the gradient of the queries.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -22,37 +23,45 @@ struct Parts {
 };
 
 template <typename T>
-MONA_CLONES T dot(const T* a, const T* b, int64_t count) {
-  return sum_of<T>(count, [&](int64_t i) { return a[i] * b[i]; });
+MONA_CLONES T dot(const T* MONA_RESTRICT a, const T* MONA_RESTRICT b, int64_t count) {
+  T lane[LANES] = {};
+  int64_t i = 0;
+  for (; i + LANES <= count; i += LANES)
+    for (int k = 0; k < LANES; ++k) lane[k] += a[i + k] * b[i + k];
+  for (; i < count; ++i) lane[0] += a[i] * b[i];
+  return total_of(lane);
 }
 
-// x (n) to e^(scale x - shift), adding up what comes of it: sum, and sum of e^(...) x.
 template <typename T>
-MONA_CLONES void exponentials(T* x, int64_t n, T scale, T shift, const T* weight, T& sum, T& moment) {
+MONA_CLONES T maximum(const T* x, int64_t count) {
+  T lane[LANES];
+  for (int k = 0; k < LANES; ++k) lane[k] = x[0];
+  int64_t i = 0;
+  for (; i + LANES <= count; i += LANES)
+    for (int k = 0; k < LANES; ++k) lane[k] = x[i + k] > lane[k] ? x[i + k] : lane[k];
+  for (; i < count; ++i) lane[0] = x[i] > lane[0] ? x[i] : lane[0];
+  return *std::max_element(lane, lane + LANES);
+}
+
+// e (n) = weight e^(scale x - shift), or without a weight; adds up e and e x.
+template <typename T>
+MONA_CLONES void exponentials(const T* MONA_RESTRICT x, T* MONA_RESTRICT e, int64_t n, T scale, T shift,
+                              const T* MONA_RESTRICT weight, T& sum, T& moment) {
+  for (int64_t i = 0; i < n; ++i) e[i] = fast_exp(scale * x[i] - shift);
+  if (weight)
+    for (int64_t i = 0; i < n; ++i) e[i] *= weight[i];
   T first[LANES] = {}, second[LANES] = {};
-  const auto one = [&](int64_t i, int k) {
-    const T value = x[i];
-    const T e = fast_exp(scale * value - shift) * (weight ? weight[i] : T{1});
-    x[i] = e;
-    first[k] += e;
-    second[k] += e * value;
-  };
   int64_t i = 0;
   for (; i + LANES <= n; i += LANES)
-    for (int k = 0; k < LANES; ++k) one(i + k, k);
-  for (; i < n; ++i) one(i, 0);
-  sum = moment = 0;
-  for (int k = 0; k < LANES; ++k) sum += first[k], moment += second[k];
+    for (int k = 0; k < LANES; ++k) first[k] += e[i + k], second[k] += e[i + k] * x[i + k];
+  for (; i < n; ++i) first[0] += e[i], second[0] += e[i] * x[i];
+  sum = total_of(first);
+  moment = total_of(second);
 }
 
 template <typename T>
-MONA_CLONES T maximum(const T* x, int64_t n) {
-  return largest(x, n, x[0]);
-}
-
-template <typename T>
-MONA_CLONES void multiply(T* x, int64_t n, T by) {
-  for (int64_t i = 0; i < n; ++i) x[i] *= by;
+MONA_CLONES void scaled(const T* MONA_RESTRICT x, T by, T* MONA_RESTRICT out, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) out[i] = x[i] * by;
 }
 
 template <typename T>
@@ -71,11 +80,10 @@ struct ContrastOfClass {
     parallel_for(queries, threads, [&](long n, int) {
       const T* query = q + n * dim;
       T* row = scores + n * keys;
-      std::vector<T> taken(drawn ? draws : 0);
-      if (drawn)
-        for (int64_t i = 0; i < draws; ++i) taken[i] = row[drawn[n * draws + i]];
-      T* x = drawn ? taken.data() : row;
       const int64_t count = drawn ? draws : keys;
+      std::vector<T> taken(drawn ? draws : 0), e(count);
+      for (int64_t i = 0; drawn && i < draws; ++i) taken[i] = row[drawn[n * draws + i]];
+      const T* x = drawn ? taken.data() : row;
       const T length = std::sqrt(dot(query, query, dim));
       const bool zero = length < static_cast<T>(SHORTEST);
       const T inverse = T{1} / (zero ? static_cast<T>(SHORTEST) : length), scale = inverse / temperature;
@@ -85,13 +93,14 @@ struct ContrastOfClass {
       shift = attraction > shift ? attraction : shift;
       const T near = fast_exp(attraction - shift);
       T far, moment;
-      exponentials(x, count, scale, shift, weight, far, moment);
+      exponentials(x, e.data(), count, scale, shift, weight, far, moment);
       const T total = near + far;
       losses[n] = static_cast<double>(shift + std::log(total) - attraction);
-      multiply(x, count, T{1} / total);
       if (drawn) {
         std::fill(row, row + keys, T{0});
-        for (int64_t i = 0; i < draws; ++i) row[drawn[n * draws + i]] += taken[i];
+        for (int64_t i = 0; i < draws; ++i) row[drawn[n * draws + i]] += e[i] / total;
+      } else {
+        scaled(e.data(), T{1} / total, row, keys);
       }
       // dL/dq^ = share/t (sum w k - (1 - w+) mean), and dL/dq = (dL/dq^ - q^ <q^, dL/dq^>) / |q|
       const T pull = near / total - T{1}, factor = share * scale;
@@ -112,7 +121,8 @@ struct ContrastOfClass {
     });
   }
 
-  MONA_CLONES static void combine(Parts<T> by, const T* mean, const T* query, T* out, int64_t dim) {
+  MONA_CLONES static void combine(Parts<T> by, const T* MONA_RESTRICT mean, const T* MONA_RESTRICT query,
+                                  T* MONA_RESTRICT out, int64_t dim) {
     for (int64_t k = 0; k < dim; ++k) out[k] = by.keys * out[k] + by.positive * mean[k] + by.self * query[k];
   }
 };

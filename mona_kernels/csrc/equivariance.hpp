@@ -18,45 +18,57 @@ namespace mona {
 
 constexpr double LEAST = 1e-6;  // of a probability, before its logarithm
 
-// Pixels of one row that count, each a column: targets and logits (C, n).  `value` is the pixel's symmetric KL;
-// logits become its gradient times the weight.
+// Loops over n pixels side by side, one class at a time.
 template <typename T>
-MONA_CLONES void symmetric_kl(const T* target, T* logits, const T* weight, T* value, T* scratch, int64_t classes,
-                              int64_t stride, int64_t n) {
-  const T floor = static_cast<T>(std::log(LEAST)), least = static_cast<T>(LEAST);
-  T *top = scratch, *total = scratch + stride, *mean = scratch + 2 * stride;
-  for (int64_t i = 0; i < n; ++i) top[i] = logits[i];
-  for (int64_t c = 1; c < classes; ++c)
+struct PixelLoops {
+  MONA_CLONES static void raise(const T* MONA_RESTRICT x, T* MONA_RESTRICT top, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) top[i] = x[i] > top[i] ? x[i] : top[i];
+  }
+  MONA_CLONES static void add_exp(const T* MONA_RESTRICT x, const T* MONA_RESTRICT top, T* MONA_RESTRICT total,
+                                  int64_t n) {
+    for (int64_t i = 0; i < n; ++i) total[i] += fast_exp(x[i] - top[i]);
+  }
+  MONA_CLONES static void to_log_sum(const T* MONA_RESTRICT top, T* MONA_RESTRICT total, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) total[i] = top[i] + fast_log(total[i]);
+  }
+  // x becomes the softmax, p the gradient with respect to log q: d/dlog_q of (p - q)(log p - log q) is
+  // q - p - q (log p - log q), and 0 where log q is held at its least.
+  MONA_CLONES static void compare(T* MONA_RESTRICT x, T* MONA_RESTRICT p, const T* MONA_RESTRICT log_sum,
+                                  T* MONA_RESTRICT value, T* MONA_RESTRICT sum, T lowest, int64_t n) {
+    const T least = static_cast<T>(LEAST);
     for (int64_t i = 0; i < n; ++i) {
-      const T x = logits[c * stride + i];
-      top[i] = x > top[i] ? x : top[i];
+      const T exact = x[i] - log_sum[i], log_q = exact < lowest ? lowest : exact;
+      const T target = p[i] < least ? least : p[i], q = fast_exp(log_q), apart = fast_log(target) - log_q;
+      const T own = q - target - q * apart;
+      value[i] += (target - q) * apart;
+      p[i] = exact < lowest ? T{0} : own;
+      sum[i] += p[i];
+      x[i] = fast_exp(exact);
     }
-  for (int64_t i = 0; i < n; ++i) total[i] = T{0};
+  }
+  // through the softmax a gradient g becomes g_c - softmax_c sum g
+  MONA_CLONES static void through_softmax(T* MONA_RESTRICT x, const T* MONA_RESTRICT own, const T* MONA_RESTRICT sum,
+                                          const T* MONA_RESTRICT weight, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) x[i] = weight[i] * (own[i] - x[i] * sum[i]);
+  }
+};
+
+// Targets and logits (C, n), classes `stride` apart.  `value` becomes a pixel's symmetric KL, logits its gradient times
+// the weight; targets are used up.
+template <typename T>
+void symmetric_kl(T* target, T* logits, const T* weight, T* value, T* scratch, int64_t classes, int64_t stride,
+                  int64_t n) {
+  T *top = scratch, *log_sum = scratch + stride, *sum = scratch + 2 * stride;
+  const T lowest = static_cast<T>(std::log(LEAST));
+  std::copy(logits, logits + n, top);
+  for (T* zero : {log_sum, sum, value}) std::fill(zero, zero + n, T{0});
+  for (int64_t c = 1; c < classes; ++c) PixelLoops<T>::raise(logits + c * stride, top, n);
+  for (int64_t c = 0; c < classes; ++c) PixelLoops<T>::add_exp(logits + c * stride, top, log_sum, n);
+  PixelLoops<T>::to_log_sum(top, log_sum, n);
   for (int64_t c = 0; c < classes; ++c)
-    for (int64_t i = 0; i < n; ++i) total[i] += fast_exp(logits[c * stride + i] - top[i]);
-  for (int64_t i = 0; i < n; ++i) total[i] = top[i] + fast_log(total[i]), value[i] = mean[i] = T{0};
-  // d/dlog_q of (p - q)(log p - log q) is q - p - q (log p - log q), and 0 below the floor; through the softmax a
-  // gradient g becomes g_c - softmax_c sum g.
+    PixelLoops<T>::compare(logits + c * stride, target + c * stride, log_sum, value, sum, lowest, n);
   for (int64_t c = 0; c < classes; ++c)
-    for (int64_t i = 0; i < n; ++i) {
-      const T exact = logits[c * stride + i] - total[i];
-      const T log_q = exact < floor ? floor : exact;
-      T p = target[c * stride + i];
-      p = p < least ? least : p;
-      const T q = fast_exp(log_q), apart = fast_log(p) - log_q;
-      value[i] += (p - q) * apart;
-      mean[i] += exact < floor ? T{0} : q - p - q * apart;
-    }
-  for (int64_t c = 0; c < classes; ++c)
-    for (int64_t i = 0; i < n; ++i) {
-      const T exact = logits[c * stride + i] - total[i];
-      T p = target[c * stride + i];
-      p = p < least ? least : p;
-      const T log_q = exact < floor ? floor : exact;
-      const T q = fast_exp(log_q), apart = fast_log(p) - log_q;
-      const T own = exact < floor ? T{0} : q - p - q * apart;
-      logits[c * stride + i] = weight[i] * (own - fast_exp(exact) * mean[i]);
-    }
+    PixelLoops<T>::through_softmax(logits + c * stride, target + c * stride, sum, weight, n);
 }
 
 // points B H W 2 as (x, y); gradient B C H W, not yet divided by an image's weight.  Writes, per image, the sum of
@@ -79,27 +91,26 @@ void equivariance(const Level<const T>& probabilities, const Level<const T>& mas
       const T px = (point[0] + 1) * (static_cast<T>(width - 1) / 2);
       const T py = (point[points.s_channel] + 1) * (static_cast<T>(height - 1) / 2);
       if (!(px > -1 && px < static_cast<T>(width) && py > -1 && py < static_cast<T>(height))) continue;  // NaN too
-      const T left = std::floor(px), top = std::floor(py), fx = px - left, fy = py - top;
-      const int64_t xs[2] = {static_cast<int64_t>(left), static_cast<int64_t>(left) + 1};
-      const int64_t ys[2] = {static_cast<int64_t>(top), static_cast<int64_t>(top) + 1};
-      const T wx[2] = {1 - fx, fx}, wy[2] = {1 - fy, fy};
+      const int64_t left = static_cast<int64_t>(px + 1) - 1, top = static_cast<int64_t>(py + 1) - 1;  // rounded down
+      const T fx = px - static_cast<T>(left), fy = py - static_cast<T>(top);
+      const bool there[4] = {top >= 0 && left >= 0, top >= 0 && left + 1 < width, top + 1 < height && left >= 0,
+                             top + 1 < height && left + 1 < width};
+      const T share[4] = {(1 - fy) * (1 - fx), (1 - fy) * fx, fy * (1 - fx), fy * fx};
       T inside = 0, masked = 0;
-      for (int i = 0; i < 2; ++i)
-        for (int j = 0; j < 2; ++j)
-          if (ys[i] >= 0 && ys[i] < height && xs[j] >= 0 && xs[j] < width) {
-            inside += wy[i] * wx[j];
-            masked += wy[i] * wx[j] * *mask.at(b, ys[i], xs[j]);
-          }
+      for (int k = 0; k < 4; ++k)
+        if (there[k]) {
+          inside += share[k];
+          masked += share[k] * *mask.at(b, top + (k >> 1), left + (k & 1));
+        }
       if (!(inside > 0) || masked == 0) continue;
-      for (int64_t c = 0; c < classes; ++c) target[c * width + n] = 0;
       const T by = 1 / std::max(inside, static_cast<T>(LEAST));
-      for (int i = 0; i < 2; ++i)
-        for (int j = 0; j < 2; ++j)
-          if (ys[i] >= 0 && ys[i] < height && xs[j] >= 0 && xs[j] < width) {
-            const T* p = probabilities.at(b, ys[i], xs[j]);
-            const T share = wy[i] * wx[j] * by;
-            for (int64_t c = 0; c < classes; ++c) target[c * width + n] += share * p[c * probabilities.s_channel];
-          }
+      for (int64_t c = 0; c < classes; ++c) target[c * width + n] = 0;
+      for (int k = 0; k < 4; ++k)
+        if (there[k]) {
+          const T* p = probabilities.at(b, top + (k >> 1), left + (k & 1));
+          for (int64_t c = 0; c < classes; ++c)
+            target[c * width + n] += share[k] * by * p[c * probabilities.s_channel];
+        }
       const T* l = logits.at(b, y, x);
       for (int64_t c = 0; c < classes; ++c) row[c * width + n] = l[c * logits.s_channel];
       weight[n] = masked;

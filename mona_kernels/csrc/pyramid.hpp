@@ -7,6 +7,7 @@
 
 #include "clones.hpp"
 #include "parallel.hpp"
+#include "vector_math.hpp"
 
 namespace mona {
 
@@ -36,7 +37,7 @@ struct Taps {
 };
 
 template <typename T>
-MONA_CLONES void add_scaled(const T* from, T weight, T* to, int64_t count) {
+MONA_CLONES void add_scaled(const T* MONA_RESTRICT from, T weight, T* MONA_RESTRICT to, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] += weight * from[i];
 }
 
@@ -74,6 +75,7 @@ struct Pyramid {
       channels += level.channels;
     }
   }
+  bool is_full_size(size_t l) const { return levels[l].height == height && levels[l].width == width; }
 };
 
 // Rows (count, sum of channels); a pixel below 0 gives zeros.

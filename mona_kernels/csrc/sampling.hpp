@@ -39,14 +39,19 @@ struct Census {
       const float* confidence = sure.at(b, y);
       int16_t* mine = known + r * width;
       int16_t* asks = askers.data() + r * width;
+      std::vector<int32_t> found(2 * classes + 2, 0);  // one place more each: where -1 is counted, and not looked at
       for (int64_t x = 0; x < width; ++x) {
         const int64_t c = label[x * labels.column];
         const bool valid = c >= 0 && c < classes && confidence[x * sure.column] >= likely;
         mine[x] = valid ? static_cast<int16_t>(c) : int16_t{-1};
-        const bool easy = !valid || !(p[x * chance.column + c * chance_class] < hard);
+        const bool easy = !valid || !(p[x * chance.column + c * chance_class] < hard);  // NaN is not below
         asks[x] = easy ? int16_t{-1} : mine[x];
-        if (valid) ++table(0, c)[r + 1];
-        if (!easy) ++table(1, c)[r + 1];
+        ++found[mine[x] + 1];
+        ++found[classes + 1 + asks[x] + 1];
+      }
+      for (int64_t c = 0; c < classes; ++c) {
+        table(0, c)[r + 1] = found[c + 1];
+        table(1, c)[r + 1] = found[classes + 1 + c + 1];
       }
     });
     for (int64_t t = 0; t < 2 * classes; ++t) {

@@ -9,8 +9,10 @@
 
 #if defined(__GNUC__)
 #define MONA_INLINE inline __attribute__((always_inline))
+#define MONA_RESTRICT __restrict__  // without it a loop over several arrays is checked for overlap, or not a vector
 #else
 #define MONA_INLINE inline
+#define MONA_RESTRICT
 #endif
 
 namespace mona {
@@ -67,30 +69,14 @@ MONA_INLINE float fast_log(float x) {
   return (m + y) + e * 0.693359375f;
 }
 
-// Sums and maxima in eight lanes: strict floating point forbids the compiler to reorder a plain sum into vectors.
-constexpr int LANES = 8;
-
-template <typename T, typename Term>
-MONA_INLINE T sum_of(int64_t count, Term&& term) {
-  T lane[LANES] = {};
-  int64_t i = 0;
-  for (; i + LANES <= count; i += LANES)
-    for (int k = 0; k < LANES; ++k) lane[k] += term(i + k);
-  T rest = 0;
-  for (; i < count; ++i) rest += term(i);
-  return ((lane[0] + lane[4]) + (lane[1] + lane[5])) + ((lane[2] + lane[6]) + (lane[3] + lane[7])) + rest;
-}
+// Sums run in lanes: strict floating point forbids the compiler to reorder a plain sum into vectors.
+constexpr int LANES = 16;
 
 template <typename T>
-MONA_INLINE T largest(const T* x, int64_t count, T start) {
-  T lane[LANES];
-  for (int k = 0; k < LANES; ++k) lane[k] = start;
-  int64_t i = 0;
-  for (; i + LANES <= count; i += LANES)
-    for (int k = 0; k < LANES; ++k) lane[k] = x[i + k] > lane[k] ? x[i + k] : lane[k];
-  for (; i < count; ++i) lane[0] = x[i] > lane[0] ? x[i] : lane[0];
-  for (int k = 1; k < LANES; ++k) lane[0] = lane[k] > lane[0] ? lane[k] : lane[0];
-  return lane[0];
+MONA_INLINE T total_of(const T* lane) {
+  T sum = 0;
+  for (int k = 0; k < LANES; ++k) sum += lane[k];
+  return sum;
 }
 
 }  // namespace mona

@@ -78,13 +78,13 @@ class ACR(base.Stage):
     nesterov = True
     cost = 2.6
 
-    def __init__(self, settings: Any, *, classes: int, width: float = 1.0) -> None:
-        super().__init__(settings, classes=classes, width=width)
+    def __init__(self, settings: Any, **shape: Any) -> None:
+        super().__init__(settings, **shape)
         s = settings
-        self.ops = OPS["native"]
+        self.ops = OPS[self.kernels]
         if "tailness" in s.principles:
             self.tailness = Tailness(
-                classes,
+                self.classes,
                 s.dim,
                 queries=s.queries,
                 keys=s.keys,
@@ -93,6 +93,7 @@ class ACR(base.Stage):
                 hard=s.hard,
                 temperature=s.temperature,
                 mode=s.mode,
+                kernels=self.kernels,
             )
         self.bank = Bank(s.bank, (s.dim,), slices=2)  # a mixed image shows two
 

@@ -61,6 +61,8 @@ def _contrast(
     share = 1 / (q.shape[1] * max(len(which), 1))
     gradient = torch.zeros_like(q) if len(which) < len(q) else torch.empty_like(q)
     parts = q.new_empty((q.shape[1], 3))
+    if drawn is not None:  # what a law of NaN draws must not be read; the loss says NaN by itself
+        drawn = drawn.clamp(0, len(flat) - 1)
     total = 0.0
     for c in which:  # a class at a time: its scores stay in the cache, and no more of them exist
         keys = (flat if mode != "shared" or drawn is None else flat[drawn[c, 0]]).to(dtype)
