@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from mona_infer.errors import InputError
+from mona_kernels.ops import OPS, Kernels
 
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")  # of lightning-fabric those that keep weights in 32 bit
 
@@ -62,6 +63,7 @@ class Config:
     pretrain_share: float = 0.5  # of the steps
     ema: float = 0.99
     precision: str = "32-true"
+    kernels: Kernels = "native"  # "reference": plain PyTorch, to compare with
     optimiser: Optimiser = field(default_factory=Optimiser)
     batch: Batch = field(default_factory=Batch)
     every: Every = field(default_factory=Every)
@@ -78,6 +80,8 @@ class Config:
             raise InputError(f"expected ema from 0 to 1, found {self.ema}")
         if self.precision not in PRECISIONS:
             raise InputError(f"expected a precision among {', '.join(PRECISIONS)}, found {self.precision!r}")
+        if self.kernels not in OPS:
+            raise InputError(f"expected kernels among {', '.join(OPS)}, found {self.kernels!r}")
         if any(side % 16 for side in self.size):
             raise InputError(f"expected a size in multiples of 16 (the U-Net halves it four times), found {self.size}")
         if not 0 <= self.pretrain_share < 1:

@@ -207,7 +207,10 @@ class Trainer:
                 shapes[name] = kind.name, shape
 
     def _stage_of(self, kind: type[Stage]) -> Stage:
-        return kind(self.config.stages[kind.name], classes=len(self.task.classes), width=self.config.width)
+        config = self.config
+        return kind(
+            config.stages[kind.name], classes=len(self.task.classes), width=config.width, kernels=config.kernels
+        )
 
     def _taking(self, turn: Turn, *, nesterov: bool) -> tuple[Turn, Optimiser, Any]:
         settings = replace(self.config.optimiser, **turn.optimiser)

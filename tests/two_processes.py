@@ -8,7 +8,6 @@ leaves FOLDER/VARIANT-RANK.pt.  tests/train/test_processes.py does the same step
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,11 +22,12 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from mona_infer.task import CARDIAC
+from mona_kernels.ops import OPS
+from mona_kernels.ops.sampling import Census
 from mona_train import trainer as trainer_module
 from mona_train.config import Batch, Config, Optimiser
 from mona_train.data.cache import Cache
 from mona_train.data.split import Split, split
-from mona_train.losses import tailness
 from mona_train.methods.acr import ACR
 from mona_train.methods.base import Step
 from mona_train.methods.glcon import GLCon
@@ -130,15 +130,14 @@ def memory_of(stage: torch.nn.Module) -> dict[str, Tensor]:
 
 def recording_queries(into: list[Tensor]) -> Any:
     """Which pixels ask in the contrast."""
-    real: Callable[..., Any] = tailness.sample_pixels
+    real = OPS["native"]
 
-    def sample(*args: Any, stream: int, **more: Any) -> Any:
-        pixels, found = real(*args, stream=stream, **more)
-        if stream & 255 == tailness.QUERY:
-            into.append(pixels.clone())
-        return pixels, found
+    def census(*args: Any, **more: Any) -> Census:
+        found = real.census(*args, **more)
+        into.append(found.queries.clone())
+        return found
 
-    return mock.patch.object(tailness, "sample_pixels", sample)
+    return mock.patch.dict(OPS, native=real._replace(census=census))
 
 
 def record(fabric: Fabric, variant: str) -> dict[str, Any]:

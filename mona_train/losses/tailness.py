@@ -13,15 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mona_kernels.ops.class_means import class_sums
-from mona_kernels.ops.contrast import MODES, Mode, contrast
-from mona_kernels.ops.pyramid_gather import pyramid_gather
-from mona_kernels.ops.sampling import draw_keys, sample_pixels
+from mona_kernels.ops import OPS, Kernels
+from mona_kernels.ops.contrast import MODES, Mode
+from mona_kernels.ops.sampling import Census, thresholds
 from mona_train.networks.representation import RepresentationHead
 from mona_train.world import World
 
-# Low byte of the Philox stream; the rank is above it, so that no two draws of a step share a counter.
-FILL, QUERY, KEY = range(3)
 ALONE = World()
 
 
@@ -37,16 +34,18 @@ class Tailness(nn.Module):  # type: ignore[misc]
         keys: int = 512,  # negatives of a query
         ring: int = 2048,  # slots of each class
         fill: int = 256,  # new rows of each class and process in a step, at most
+        likely: float = 0.7,  # confidence from which a pixel's label counts
         hard: float = 0.97,  # student probability below which a pixel may ask
         temperature: float = 0.5,
         graph_temperature: float = 0.5,
         mode: Mode = "shared",
+        kernels: Kernels = "native",
     ) -> None:
         super().__init__()
         if mode not in MODES:
             raise ValueError(f"expected mode {', '.join(MODES)}, found {mode!r}")
-        self.classes, self.mode = classes, mode
-        self.queries, self.keys, self.fill, self.hard = queries, keys, fill, hard
+        self.classes, self.mode, self.ops = classes, mode, OPS[kernels]
+        self.queries, self.keys, self.fill, self.likely, self.hard = queries, keys, fill, likely, hard
         self.temperature, self.graph_temperature = temperature, graph_temperature
         self.register_buffer("rings", torch.zeros(classes, ring, dim))  # rows of length 1 in the slots in use
         self.register_buffer("filled", torch.zeros(classes, dtype=torch.int64))  # slots in use: the first so many
@@ -55,10 +54,10 @@ class Tailness(nn.Module):  # type: ignore[misc]
     def forward(
         self,
         student: Sequence[Tensor],  # levels B c_l h_l w_l, coarsest first
-        student_logits: Tensor,  # B C H W
+        probabilities: Tensor,  # B C H W, the student's
         teacher: Sequence[Tensor],
         labels: Tensor,  # B H W
-        valid: Tensor,  # B H W, bool: labelled, or a pseudo-label that is sure enough
+        confidence: Tensor,  # B H W: 1 where labelled, else the pseudo-label's
         head_student: RepresentationHead,
         head_teacher: RepresentationHead,
         *,
@@ -66,47 +65,56 @@ class Tailness(nn.Module):  # type: ignore[misc]
         step: int,
         world: World = ALONE,
     ) -> Tensor:
-        if student_logits.shape != (len(labels), self.classes, *labels.shape[1:]) or valid.shape != labels.shape:
-            found = ", ".join(str(tuple(t.shape)) for t in (student_logits, labels, valid))
-            raise ValueError(f"expected logits (B, {self.classes}, H, W), labels and valid (B, H, W), found {found}")
+        if probabilities.shape != (len(labels), self.classes, *labels.shape[1:]) or confidence.shape != labels.shape:
+            found = ", ".join(str(tuple(t.shape)) for t in (probabilities, labels, confidence))
+            raise ValueError(
+                f"expected probabilities (B, {self.classes}, H, W), labels and confidence (B, H, W), found {found}"
+            )
         with torch.autocast(labels.device.type, enabled=False):
+            # the rank lies above a stream's low byte, so that no two draws of a step share a counter
             draw = {"seed": seed, "step": step, "stream": world.rank << 8}
             with torch.no_grad():
-                known = torch.where(valid, labels.long(), -1)
-                means, present = self._learn(teacher, known, head_teacher, draw, world)
+                chosen = self.ops.census(
+                    probabilities.detach(),
+                    labels.long(),
+                    confidence,
+                    likely=self.likely,
+                    hard=self.hard,
+                    fill=self.fill,
+                    queries=self.queries,
+                    **draw,
+                )
+                means, present = self._learn(teacher, chosen, head_teacher, world)
                 law = self._law(means, present)
-                sure = student_logits.float().softmax(1).gather(1, known.clamp(0, self.classes - 1)[:, None])[:, 0]
-                eligible = torch.where(sure < self.hard, known, -1)
-                pixels, hard = sample_pixels(eligible, self.classes, self.queries, **_for(QUERY, draw))
-                active = (hard > 0) & law.any(1)
-            rows = pyramid_gather(student, pixels.flatten(), (known.shape[1], known.shape[2]))
-            queries = head_student(rows).unflatten(0, pixels.shape)
+                active = (chosen.hard > 0) & law.any(1)
+            rows = self._rows(student, chosen.queries, chosen.known)
+            queries = head_student(rows).unflatten(0, chosen.queries.shape)
             return self._contrast(queries, active, means, law, draw)
 
     def _learn(
-        self, teacher: Sequence[Tensor], known: Tensor, head: RepresentationHead, draw: dict[str, int], world: World
+        self, teacher: Sequence[Tensor], chosen: Census, head: RepresentationHead, world: World
     ) -> tuple[Tensor, Tensor]:
         """New keys into the rings, and class means (C, D) over all processes with the classes that have one (C)."""
         matrix = head.collapsed(predict=False)  # the teacher has no predictor; an EMA copy's is not used
-        pixels, own = sample_pixels(known, self.classes, self.fill, **_for(FILL, draw))
-        # No more rows than there are pixels: one stray pseudo-label must not take an eighth of a ring.
-        pixels[torch.arange(self.fill, device=own.device) >= own[:, None]] = -1
-        self._enqueue(pyramid_gather(teacher, pixels.flatten(), (known.shape[1], known.shape[2])) @ matrix, world)
-        sums, counts = (world.total(t) for t in class_sums(teacher, known, self.classes))
+        self._enqueue(self._rows(teacher, chosen.keys, chosen.known) @ matrix, world)
+        sums = world.total(self.ops.class_sums(teacher, chosen.known, self.classes))
+        counts = world.total(chosen.counts)
         return sums / counts.clamp_min(1)[:, None] @ matrix, counts > 0
 
+    def _rows(self, features: Sequence[Tensor], pixels: Tensor, known: Tensor) -> Tensor:
+        return self.ops.pyramid_gather(features, pixels.flatten(), (known.shape[1], known.shape[2]))
+
     def _contrast(self, queries: Tensor, active: Tensor, means: Tensor, law: Tensor, draw: dict[str, int]) -> Tensor:
-        t, rings, filled = self.temperature, self.rings, self.filled
+        ring, filled = self.rings.shape[1], self.filled
         if self.mode == "expected":
-            here = {"law": law, "filled": filled, "count": self.keys}
-            return contrast(queries, active, means, rings, temperature=t, mode="expected", **here)
-        each = self.queries if self.mode == "exact" else 1
-        negative, slot = draw_keys(law, filled, self.keys, **_for(KEY, draw), queries=each)  # C each N
-        if self.mode == "exact":
-            drawn = negative * rings.shape[1] + slot
-            return contrast(queries, active, means, rings, temperature=t, mode="exact", drawn=drawn)
-        keys = rings[negative[:, 0].clamp_min(0), slot[:, 0].clamp_min(0)]  # C N D; a class that drew -1 is not active
-        return contrast(queries, active, means, keys, temperature=t, mode="shared")
+            negatives = {"law": law, "filled": filled, "count": self.keys}
+        else:
+            each = self.queries if self.mode == "exact" else 1
+            limits = thresholds(law, filled)
+            negatives = {"drawn": self.ops.draw_keys(limits, filled, self.keys, ring, queries=each, **draw)}
+        return self.ops.contrast(
+            queries, active, means, self.rings, temperature=self.temperature, mode=self.mode, **negatives
+        )
 
     def _law(self, means: Tensor, present: Tensor) -> Tensor:
         """pi_c(v) of METHOD 4.2.5 (C, C): over the other classes of the class set; rows without any are 0."""
@@ -125,14 +133,15 @@ class Tailness(nn.Module):  # type: ignore[misc]
         classes, ring, dim = self.rings.shape
         mine = F.normalize(rows, dim=1).view(classes, self.fill, dim).to(self.rings.dtype)
         every = world.gather(mine).view(-1, classes, self.fill, dim).transpose(0, 1).flatten(1, 2)
-        keep = every.square().sum(2) > 0.5  # C, processes * fill
-        order, arrived = keep.cumsum(1) - 1, keep.sum(1)
-        keep &= order >= (arrived - ring)[:, None]  # more than a ring holds: a slot is written once, by the last
-        owner, row = keep.nonzero(as_tuple=True)
-        self.rings[owner, (self.next_slot[owner] + order[owner, row]) % ring] = every[owner, row]
-        self.filled.copy_((self.filled + arrived).clamp_max(ring))
-        self.next_slot.copy_((self.next_slot + arrived) % ring)
-
-
-def _for(purpose: int, draw: dict[str, int]) -> dict[str, int]:
-    return {**draw, "stream": draw["stream"] | purpose}
+        seen = (every.square().sum(2) > 0.5).cumsum(1)  # C, processes * fill: rows kept so far
+        arrived = seen[:, -1:].contiguous()
+        # Arrival n goes into its slot.  Shapes do not depend on how many came, so that a GPU need not wait: numbers
+        # beyond the last arrival, or before what a ring holds, write a row once more where it already goes.
+        numbers = torch.arange(seen.shape[1], device=seen.device).clamp_min(arrived - ring).minimum(arrived - 1)
+        numbers = numbers.clamp_min(0)
+        row = torch.searchsorted(seen, numbers + 1).clamp_max(seen.shape[1] - 1)
+        owner = torch.arange(classes, device=seen.device)[:, None]
+        slot = (self.next_slot[:, None] + numbers) % ring
+        self.rings[owner, slot] = torch.where((arrived > 0)[..., None], every[owner, row], self.rings[owner, slot])
+        self.filled.copy_((self.filled + arrived[:, 0]).clamp_max(ring))
+        self.next_slot.copy_((self.next_slot + arrived[:, 0]) % ring)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mona_infer.errors import InputError
-from mona_kernels.ops.equivariance import equivariance_loss
+from mona_kernels.ops import OPS
 from mona_train.augment import ACR as STRENGTH
 from mona_train.augment import diffeo, equivariance, jitter, weak
 from mona_train.losses.neighbours import nearest_neighbours
@@ -82,19 +82,22 @@ class ACR(base.Stage):
     nesterov = True
     cost = 2.6
 
-    def __init__(self, settings: Any, *, classes: int, width: float = 1.0) -> None:
-        super().__init__(settings, classes=classes, width=width)
+    def __init__(self, settings: Any, **shape: Any) -> None:
+        super().__init__(settings, **shape)
         s = settings
+        self.ops = OPS[self.kernels]
         if "tailness" in s.principles:
             self.tailness = Tailness(
-                classes,
+                self.classes,
                 s.dim,
                 queries=s.queries,
                 keys=s.keys,
                 ring=s.ring,
+                likely=s.likely,
                 hard=s.hard,
                 temperature=s.temperature,
                 mode=s.mode,
+                kernels=self.kernels,
             )
         self.bank = Bank(s.bank, (s.dim,), slices=2)  # a mixed image shows two
 
@@ -142,16 +145,17 @@ class ACR(base.Stage):
         if "tailness" in principles or "diversity" in principles:
             with step.part("teacher"), torch.no_grad():
                 taught = step.teacher["unet"](images)
-        likely = confidence >= s.likely
+        with step.part("softmax"):
+            probabilities = out.logits.detach().float().softmax(1)
         if "tailness" in principles:
             assert taught is not None
             with step.part("contrast"):
                 losses["contrast"] = self.tailness(
                     out.features,
-                    out.logits,
+                    probabilities,
                     taught.features,
                     labels,
-                    likely,
+                    confidence,
                     step.student["representation"],
                     step.teacher["representation"],
                     seed=step.seed,
@@ -160,7 +164,8 @@ class ACR(base.Stage):
                 )
         if "consistency" in principles:
             plain = torch.cat([images[:n], unlabelled.plain])
-            losses["equivariance"] = self._equivariance(step, plain, n, out.logits, likely & (labels > 0))
+            mask = (confidence >= s.likely) & (labels > 0)
+            losses["equivariance"] = self._equivariance(step, plain, n, probabilities, mask)
         if "diversity" in principles:
             assert taught is not None
             with step.part("neighbours"):
@@ -192,7 +197,7 @@ class ACR(base.Stage):
             strong = jitter(step.generator, view.images, STRENGTH)
             return Unlabelled(strong, view.images, view.labels, view.confidence)
 
-    def _equivariance(self, step: Step, plain: Tensor, labelled: int, logits: Tensor, mask: Tensor) -> Tensor:
+    def _equivariance(self, step: Step, plain: Tensor, labelled: int, probabilities: Tensor, mask: Tensor) -> Tensor:
         """T moves the very geometry the student saw; only the intensities of unlabelled slices are drawn anew (4.4)."""
         with step.part("augmentation"):
             size, device = size_of(plain), plain.device
@@ -202,11 +207,7 @@ class ACR(base.Stage):
         with step.part("equivariance pass"), frozen_statistics(step.student["unet"]):
             out: UNetOutput = step.cut("equivariance pass", step.student["unet"](moved))
         with step.part("equivariance"):
-            with torch.no_grad():
-                probabilities = logits.detach().float().softmax(1)
-                maps = torch.cat([probabilities, mask[:, None], torch.ones_like(mask[:, None])], 1).float()
-                warped = grid.apply(maps).images
-            return equivariance_loss(warped[:, :-2], warped[:, -1], out.logits, warped[:, -2])
+            return self.ops.equivariance(probabilities, mask, grid.points, out.logits)
 
     def _diversity(self, step: Step, student: Tensor, teacher: Tensor, labelled: int) -> dict[str, Any]:
         """Heads see the whole batch, so that their batch norm has more rows; the loss is the unlabelled slices'."""

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
+from mona_kernels.ops import Kernels
 from mona_train.data.stream import LabelledBatch, UnlabelledBatch
 from mona_train.networks.unet import UNet
 from mona_train.world import World
@@ -70,9 +71,9 @@ class Stage(nn.Module, ABC):  # type: ignore[misc]
     nesterov: ClassVar[bool] = False  # where the optimiser is SGD
     cost: ClassVar[float] = 1.0  # of a step, in training passes of the batch through the U-Net: for the estimate
 
-    def __init__(self, settings: Any, *, classes: int, width: float = 1.0) -> None:
+    def __init__(self, settings: Any, *, classes: int, width: float = 1.0, kernels: Kernels = "native") -> None:
         super().__init__()
-        self.settings, self.classes, self.width = settings, classes, width
+        self.settings, self.classes, self.width, self.kernels = settings, classes, width, kernels
 
     def networks(self) -> dict[str, nn.Module]:
         """Fresh networks, in a fixed order (their random initialisation depends on it)."""

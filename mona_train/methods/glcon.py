@@ -47,8 +47,8 @@ class GLCon(base.Stage):
     averaged = ("unet", "projector", "local")
     cost = 1.4  # the teacher's pass is a third of a training pass; heads and windows are the rest
 
-    def __init__(self, settings: Any, *, classes: int, width: float = 1.0) -> None:
-        super().__init__(settings, classes=classes, width=width)
+    def __init__(self, settings: Any, **shape: Any) -> None:
+        super().__init__(settings, **shape)
         self.slices = Bank(settings.bank, (DIM,))
         self.crops = Bank(settings.bank, (settings.windows**2, DIM))
 

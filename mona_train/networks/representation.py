@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,8 +34,9 @@ class RepresentationHead(nn.Module):  # type: ignore[misc]
         """The head as one matrix (sum of channels, dim), differentiable; `predict=False` stops before the predictor."""
         product = self.project.weight.new_zeros(0, 0)  # nothing is mixed yet
         for layer in self.mix:
-            product = _append(product, layer.weight.T + torch.eye(len(layer.weight)).to(product))
-        product = _append(product, self.project.weight.T)
+            product = _Residual.apply(product, layer.weight)
+        last, mixed = self.project.weight.T, product.shape[1]
+        product = torch.cat([product @ last[:mixed], last[mixed:]])
         for layer in self.predictor if predict else ():
             product = product @ layer.weight.T
         return product
@@ -44,7 +46,29 @@ class RepresentationHead(nn.Module):  # type: ignore[misc]
         return rows @ self.collapsed()
 
 
-def _append(product: Tensor, factor: Tensor) -> Tensor:
-    """What was mixed so far and the levels that join here, both through the next factor."""
-    mixed = product.shape[1]
-    return torch.cat([product @ factor[:mixed], factor[mixed:]])
+class _Residual(torch.autograd.Function):  # type: ignore[misc]
+    """What was mixed so far (m, m) and the levels that join here, both through I + W^T (n, n), without making either.
+
+    These are the largest matrices of a step beside its features, so they are written once, forward and backward.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, product: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(product, weight)
+        m, factor = len(product), weight.T
+        out = torch.empty_like(weight)
+        torch.mm(product, factor[:m], out=out[:m])
+        out[:m, :m] += product
+        out[m:] = factor[m:]
+        out[m:, m:].diagonal().add_(1)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        product, weight = ctx.saved_tensors
+        m = len(product)
+        by_product = torch.addmm(grad[:m, :m], grad[:m], weight[:, :m])
+        by_weight = torch.empty_like(weight)
+        torch.mm(grad[:m].T, product, out=by_weight[:, :m])
+        by_weight[:, m:] = grad[m:].T
+        return by_product, by_weight

@@ -173,9 +173,12 @@ class Flipped:
         self._grid = self.geometry.grid(*given)
         return self
 
-    def apply(self, maps: Tensor) -> Any:
-        view = self._grid.apply(maps)
-        return view if maps.shape[1] == 1 else view._replace(images=view.images.flip(-1))
+    def apply(self, images: Tensor) -> Any:
+        return self._grid.apply(images)
+
+    @property
+    def points(self) -> Tensor:
+        return self._grid.points.flip(2)
 
 
 def test_the_second_pass_of_the_student_leaves_its_statistics_alone() -> None:

@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mona_kernels.ops.contrast import MODES
-from mona_train.losses import tailness
 from mona_train.losses.tailness import Tailness
 from mona_train.networks.representation import RepresentationHead
 from mona_train.world import World
@@ -71,7 +70,7 @@ def heads(seed: int = 0) -> tuple[RepresentationHead, RepresentationHead]:
 
 def run(loss: Tailness, b: Batch, both: tuple[RepresentationHead, RepresentationHead], **here: Any) -> Tensor:
     where = {"seed": SEED, "step": 0, **here}
-    return loss(b.student, b.logits, b.teacher, b.labels, b.valid, *both, **where)
+    return loss(b.student, b.logits.softmax(1), b.teacher, b.labels, b.valid.float(), *both, **where)
 
 
 # --- the oracle -------------------------------------------------------------------------------------------------
@@ -257,20 +256,25 @@ def test_more_rows_than_a_ring_holds() -> None:
 class Spy:
     """Stands in for `contrast` and keeps what it was given."""
 
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.real, self.seen = tailness.contrast, []
-        patch.setattr(tailness, "contrast", self)
+    def __init__(self) -> None:
+        self.seen: list[tuple[Tensor, Tensor, Tensor, dict[str, Any]]] = []
 
-    def __call__(self, queries: Tensor, active: Tensor, means: Tensor, keys: Tensor, **rest: Any) -> Tensor:
-        self.seen.append((queries.detach(), active, keys, rest))
-        return self.real(queries, active, means, keys, **rest)
+    def on(self, loss: Tailness) -> Tailness:
+        real = loss.ops.contrast
+
+        def contrast(queries: Tensor, active: Tensor, means: Tensor, rings: Tensor, **rest: Any) -> Tensor:
+            self.seen.append((queries.detach(), active, rings.clone(), rest))
+            return real(queries, active, means, rings, **rest)
+
+        loss.ops = loss.ops._replace(contrast=contrast)
+        return loss
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_no_row_of_zeros_is_ever_a_key(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_row_of_zeros_is_ever_a_key(mode: str) -> None:
     """Sixty steps with any set of classes, among them steps with dead teacher features; class 7 is never seen."""
-    spy, both = Spy(monkeypatch), heads()
-    loss = Tailness(8, DIM, **{**SMALL, "ring": 64}, mode=mode).double()
+    spy, both = Spy(), heads()
+    loss = spy.on(Tailness(8, DIM, **{**SMALL, "ring": 64}, mode=mode).double())
     generator = torch.Generator().manual_seed(0)
     active_steps = 0
     for step in range(60):
@@ -280,40 +284,37 @@ def test_no_row_of_zeros_is_ever_a_key(mode: str, monkeypatch: pytest.MonkeyPatc
             b.teacher = [torch.zeros_like(f) for f in b.teacher]
         value = run(loss, b, both, step=step)
         assert value.isfinite()
-        _, active, keys, rest = spy.seen[-1]
+        _, active, rings, rest = spy.seen[-1]
         active_steps += bool(active.any())
-        if mode == "shared":
-            used = keys[active]
-        elif mode == "exact":
+        if mode != "expected":
             assert (rest["drawn"][active] >= 0).all()
-            used = keys.flatten(0, 1)[rest["drawn"][active]]
+            used = rings.flatten(0, 1)[rest["drawn"][active]]
         else:
             assert not rest["law"][:, rest["filled"] == 0].any() and not rest["law"].diagonal().any()
             assert rest["law"][active].sum(1).allclose(torch.ones((), dtype=torch.float64))
-            used = torch.cat([ring[:n] for ring, n in zip(keys, rest["filled"], strict=True)])
+            used = torch.cat([ring[:n] for ring, n in zip(rings, rest["filled"], strict=True)])
         torch.testing.assert_close(used.norm(dim=-1), torch.ones(used.shape[:-1], dtype=used.dtype))
     assert active_steps > 40 and loss.filled[7] == 0 and (loss.filled[:7] > 40).all()
 
 
-def test_same_seed_same_draws_and_every_process_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    spy, both, b = Spy(monkeypatch), heads(), batch([0, 1, 2], 3, 0)
+def test_same_seed_same_draws_and_every_process_its_own() -> None:
+    spy, both, b = Spy(), heads(), batch([0, 1, 2], 3, 0)
     second = World()
     second.rank = 1
-    filled = []
     for here in ({}, {}, {"world": second}, {"step": 1}, {"seed": SEED + 1}):
-        loss = Tailness(3, DIM, **SMALL).double()
+        loss = spy.on(Tailness(3, DIM, **SMALL).double())
         run(loss, b, both, **here)
-        filled.append(loss.rings)
-    (queries, _, keys, _), same, *others = spy.seen
-    assert torch.equal(queries, same[0]) and torch.equal(keys, same[2]) and torch.equal(filled[0], filled[1])
-    for other, rings in zip(others, filled[2:], strict=True):
+    (queries, _, rings, rest), same, *others = spy.seen
+    keys = rest["drawn"]
+    assert torch.equal(queries, same[0]) and torch.equal(rings, same[2]) and torch.equal(keys, same[3]["drawn"])
+    for other in others:
         assert all(not torch.equal(queries[c], other[0][c]) for c in range(3))
-        assert not torch.equal(keys, other[2]) and not torch.equal(filled[0], rings)
+        assert not torch.equal(rings, other[2]) and not torch.equal(keys, other[3]["drawn"])
 
 
-def test_queries_are_hard_pixels_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queries_are_hard_pixels_only() -> None:
     """Student features that say where a pixel is: probability just below and just above the bound."""
-    spy = Spy(monkeypatch)
+    spy = Spy()
     head = RepresentationHead((1,), 1)
     torch.nn.init.ones_(head.project.weight)
     place = torch.arange(1.0, 65).view(1, 1, 8, 8)
@@ -321,12 +322,12 @@ def test_queries_are_hard_pixels_only(monkeypatch: pytest.MonkeyPatch) -> None:
     easy = torch.arange(64).view(8, 8) % 3 == 0
     margin = torch.where(easy, math.log(0.9701 / 0.0299), math.log(0.9699 / 0.0301))
     logits = torch.stack([margin * (labels[0] == c) for c in range(2)])[None]
-    loss = Tailness(2, 1, queries=500, keys=4, ring=8, fill=4)
-    valid = torch.ones_like(labels, dtype=torch.bool)
-    valid[0, :, 3] = False
-    loss([place], logits, [place], labels, valid, head, head, seed=0, step=0)
+    loss = spy.on(Tailness(2, 1, queries=500, keys=4, ring=8, fill=4))
+    sure = torch.ones(labels.shape)
+    sure[0, :, 3] = 0.69
+    loss([place], logits.softmax(1), [place], labels, sure, head, head, seed=0, step=0)
     for c in range(2):
-        may = (labels[0] == c) & ~easy & valid[0]
+        may = (labels[0] == c) & ~easy & (sure[0] > 0.7)
         assert set(spy.seen[0][0][c, :, 0].tolist()) == set(place[0, 0][may].tolist())
 
 
@@ -412,7 +413,7 @@ def test_autocast_changes_nothing(mode: str) -> None:
 
 def test_shapes_that_would_broadcast_are_refused() -> None:
     b, both = batch([0, 1, 2], 3, 0), heads()
-    with pytest.raises(ValueError, match=r"expected logits \(B, 4, H, W\).* found \(2, 3, 16, 32\)"):
+    with pytest.raises(ValueError, match=r"expected probabilities \(B, 4, H, W\).* found \(2, 3, 16, 32\)"):
         run(Tailness(4, DIM, **SMALL).double(), b, both)
     b.valid = b.valid[:1]
     with pytest.raises(ValueError, match=r"found .*\(1, 16, 32\)"):

@@ -11,14 +11,14 @@ from torch import Tensor
 from mona_kernels.ops.pyramid_gather.reference import taps
 
 
-def class_sums(features: Sequence[Tensor], labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """Sums (C, sum of c_l) of all levels (B, c_l, h_l, w_l), each upsampled in one step, and pixel counts (C, int64).
+def class_sums(features: Sequence[Tensor], known: Tensor, classes: int) -> Tensor:
+    """Sums (C, sum of c_l) of all levels (B, c_l, h_l, w_l), each upsampled in one step, over the pixels of a class.
 
-    Labels (B, H, W) hold class ids; pixels of any other value, such as -1, are left out.  The largest things made
-    are the C masks; means are `sums / counts`, left to the caller because processes add theirs up first.
+    `known` (B, H, W) holds class ids; pixels of any other value, such as -1, are left out.  The largest things made
+    are the C masks.  Gradients go to the features.
     """
-    size = labels.shape[1:]
-    masks = labels[:, None] == torch.arange(classes, device=labels.device)[:, None, None]  # B C H W
+    size = known.shape[1:]
+    masks = known[:, None] == torch.arange(classes, device=known.device)[:, None, None]  # B C H W
     sums = []
     for level in features:
         f = level.to(torch.promote_types(level.dtype, torch.float32))
@@ -27,7 +27,7 @@ def class_sums(features: Sequence[Tensor], labels: Tensor, classes: int) -> tupl
             rows, columns = (interpolation(n, m, f) for n, m in zip(size, f.shape[2:], strict=True))
             weights = rows.T @ weights @ columns  # B C h w: bilinear upsampling is rows x f x columns^T
         sums.append((weights.flatten(2) @ f.flatten(2).transpose(1, 2)).sum(0))
-    return torch.cat(sums, 1), masks.sum((0, 2, 3))
+    return torch.cat(sums, 1)
 
 
 def interpolation(size: int, source: int, like: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ def contrast(
     queries: Tensor,
     active: Tensor,
     positives: Tensor,
-    keys: Tensor,
+    rings: Tensor,
     *,
     temperature: float,
     mode: Mode,
@@ -33,33 +33,42 @@ def contrast(
 ) -> Tensor:
     """The loss: mean over queries, then over the active classes; 0, with gradient 0, where none is active.
 
-    queries (C, Q, D) and positives (C, D) of any length, keys of length 1; gradients go to the queries alone.
-    shared:    keys (C, N, D).
-    exact:     keys are rings (V, R, D); drawn (C, Q, N) are flat indices into V R.
-    expected:  keys are rings (V, R, D), of which `filled` (V) slots are in use; law (C, V); count = N.
+    queries (C, Q, D) and positives (C, D) of any length; keys are rows of the rings (V, R, D), of length 1 where they
+    are used; gradients go to the queries alone.
+    shared:    drawn (C, 1, N), flat slots of V R, one set for all queries of a class.
+    exact:     drawn (C, Q, N).
+    expected:  the first `filled` (V) slots of each ring by the law (C, V); count = N.
+    Draws below 0 are those of a class without any key, which is not active.
     """
+    check_mode(mode, drawn, law, filled, count)
     dtype = torch.promote_types(queries.dtype, torch.float32)
     q = F.normalize(queries.to(dtype), dim=-1)
-    positive, keys = F.normalize(positives.detach().to(dtype), dim=-1), keys.detach().to(dtype)
+    positive, keys = F.normalize(positives.detach().to(dtype), dim=-1), rings.detach().to(dtype).flatten(0, 1)  # VR D
     attraction = (q @ positive[:, :, None])[..., 0] / temperature  # C Q
-    if mode == "shared":
-        repulsion = (q @ keys.transpose(1, 2) / temperature).logsumexp(-1)
-    elif mode == "exact" and drawn is not None:
-        scores = q @ keys.flatten(0, 1).T / temperature  # C Q VR: each product once, however often its key was drawn
-        repulsion = scores.gather(2, drawn.clamp_min(0)).logsumexp(-1)
-    elif mode == "expected" and law is not None and filled is not None and count > 0:
-        scores = q @ keys.flatten(0, 1).T / temperature
-        repulsion = (scores + _log_weights(law.detach().to(dtype), filled, keys)).logsumexp(-1) + math.log(count)
+    if mode == "shared" and drawn is not None:
+        repulsion = (q @ keys[drawn[:, 0].clamp_min(0)].transpose(1, 2) / temperature).logsumexp(-1)
     else:
-        raise ValueError(f"mode {mode!r} is unknown or lacks its draws (exact: drawn; expected: law, filled, count)")
+        scores = q @ keys.T / temperature  # C Q VR: each product once, however often its key was drawn
+        if drawn is not None:
+            repulsion = scores.gather(2, drawn.clamp_min(0)).logsumexp(-1)
+        else:
+            assert law is not None and filled is not None
+            weight = key_weights(law.detach().to(dtype), filled, rings)[:, None]
+            repulsion = (scores + weight.log()).logsumexp(-1) + math.log(count)
     losses = (torch.logaddexp(attraction, repulsion) - attraction).mean(1)
     return losses.masked_fill(~active, 0).sum() / active.sum().clamp_min(1)
 
 
-def _log_weights(law: Tensor, filled: Tensor, rings: Tensor) -> Tensor:
-    """log of law[c, v] / filled[v] for each slot in use (C, 1, V R), -inf for the others."""
+def check_mode(mode: Mode, drawn: Tensor | None, law: Tensor | None, filled: Tensor | None, count: int) -> None:
+    complete = drawn is not None if mode != "expected" else law is not None and filled is not None and count > 0
+    if mode not in MODES or not complete:
+        needed = "shared and exact: drawn; expected: law, filled, count"
+        raise ValueError(f"mode {mode!r} is unknown or lacks its draws ({needed})")
+
+
+def key_weights(law: Tensor, filled: Tensor, rings: Tensor) -> Tensor:
+    """How much each slot counts (C, V R): law[c, v] / filled[v] for those in use, 0 for the others."""
     used = torch.arange(rings.shape[1], device=rings.device) < filled[:, None]  # V R
     weight = (law[:, :, None] / filled.clamp_min(1)[:, None] * used).flatten(1)
     # A class without any key is not active; uniform weights keep its rows, and their gradients, finite.
-    weight = torch.where(weight.any(1, keepdim=True), weight, torch.ones_like(weight))
-    return weight.log()[:, None]
+    return torch.where(weight.any(1, keepdim=True), weight, torch.ones_like(weight))

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 LEAST = 1e-6  # of a probability, before its logarithm (Decision 7)
 
 
-def equivariance_loss(warped: Tensor, inside: Tensor, logits: Tensor, mask: Tensor) -> Tensor:
+def equivariance(probabilities: Tensor, mask: Tensor, points: Tensor, logits: Tensor) -> Tensor:
     """KL(P||Q) + KL(Q||P), averaged over the masked pixels of each image, then over images.
 
-    warped  B C H W  T(softmax F(x)), zero beyond the frame: the target P, no gradient
-    inside  B H W    T(1): what of P's pixel comes from within the frame; P is divided by it where it is positive
-    logits  B C H W  F(T(x)): Q, where the gradient goes
-    mask    B H W    T(foreground and confident), soft at its edges
+    probabilities  B C H W  softmax F(x): warped, they are the target P, no gradient
+    mask           B H W    foreground and confident; warped, it is soft at its edges
+    points         B H W 2  T, as grid_sample takes it (corners aligned, zeros beyond the frame)
+    logits         B C H W  F(T(x)): Q, where the gradient goes
     """
+    dtype = torch.promote_types(logits.dtype, torch.float32)
     with torch.no_grad():
-        target = warped.float() / inside.float().clamp(min=LEAST)[:, None]
-        target = target.clamp(min=LEAST)
-        weight = mask.float() * (inside > 0)
-    log_q = logits.float().log_softmax(1).clamp(min=float(torch.log(torch.tensor(LEAST))))
+        maps = torch.cat(
+            [probabilities.to(dtype), mask.to(dtype)[:, None], torch.ones_like(mask, dtype=dtype)[:, None]], 1
+        )
+        warped = F.grid_sample(maps, points.to(dtype), "bilinear", "zeros", align_corners=True)
+        # What of a pixel comes from within the frame: P is divided by it, and counts only where there is any.
+        inside = warped[:, -1]
+        target = (warped[:, :-2] / inside.clamp(min=LEAST)[:, None]).clamp(min=LEAST)
+        weight = warped[:, -2] * (inside > 0)
+    log_q = logits.to(dtype).log_softmax(1).clamp(min=math.log(LEAST))
     # KL(P||Q) + KL(Q||P) = sum over classes of (p - q)(log p - log q)
     symmetric = ((target - log_q.exp()) * (target.log() - log_q)).sum(1)  # B H W
     per_image = (weight * symmetric).sum((1, 2)) / (weight.sum((1, 2)) + 1e-7)

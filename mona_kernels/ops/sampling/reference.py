@@ -1,10 +1,12 @@
-"""Philox-4x32-10 and the two draws built on it, in integers only: what Triton and C++ must repeat to the bit.
+"""Philox-4x32-10, the census of a batch and the draws built on it: what Triton and C++ must repeat to the bit.
 
 Counter = (index, class, step, stream), key = the seed's low and high 32 bits.  Words are held in int64: torch has
 no uint32 arithmetic.  A number below n is floor(word * n / 2^32), exact in int64 while n < 2^31.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +16,9 @@ ONE = 1 << 32  # the whole range of a word
 MULTIPLIERS = 0xD2511F53, 0xCD9E8D57  # this and the next: Salmon et al., "Parallel random numbers", SC 2011
 WEYL = 0x9E3779B9, 0xBB67AE85
 ROUNDS = 10
+
+# Low byte of a Philox stream, which the caller leaves 0: no two draws of a step share a counter.
+FILL, QUERY, KEY = range(3)
 
 Words = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -35,14 +40,48 @@ def philox(index: Tensor, cls: Tensor, step: int, stream: int, seed: int) -> Ten
     return _words(index, cls, step, stream, seed)[0]
 
 
-def sample_pixels(
-    eligible: Tensor, classes: int, count: int, *, seed: int, step: int, stream: int
-) -> tuple[Tensor, Tensor]:
-    """`count` pixels of every class, uniformly and with replacement; and how many there were to choose from.
+class Census(NamedTuple):
+    """What a batch holds of each class, and the pixels drawn from it; pixels are flat indices into B H W."""
 
-    `eligible` (B, H, W) holds a class id, or -1 where a pixel may not be drawn.  Pixels (C, count) are flat indices
-    into B H W, all -1 for a class that has none.  Draw i of class c has counter (i, c, step, stream).
+    known: Tensor  # B H W, int16: the label where it is a class and sure enough, else -1
+    counts: Tensor  # C, int64: pixels of each class in `known`
+    keys: Tensor  # C fill, int64: drawn among those; -1 beyond their number, for one stray pixel must not fill a ring
+    hard: Tensor  # C, int64: those of `known` whose own class has a probability below `hard`
+    queries: Tensor  # C queries, int64: drawn among the hard ones; -1 where there is none
+
+
+def census(
+    probabilities: Tensor,
+    labels: Tensor,
+    confidence: Tensor,
+    *,
+    likely: float,
+    hard: float,
+    fill: int,
+    queries: int,
+    seed: int,
+    step: int,
+    stream: int,
+) -> Census:
+    """Counts and draws of each class in one look at the batch; probabilities B C H W, labels and confidence B H W.
+
+    Floats are compared in float32 and never computed with, so every backend picks the same pixels.  Draws are uniform
+    and with replacement: number i of class c takes the floor(word n / 2^32)-th of n pixels in raster order, its word
+    that of counter (i, c, step, stream | FILL or QUERY).
     """
+    classes = probabilities.shape[1]
+    is_class = (labels >= 0) & (labels < classes)
+    known = torch.where(is_class & (confidence.float() >= likely), labels, -1).to(torch.int16)
+    own = probabilities.gather(1, known.clamp_min(0).long()[:, None])[:, 0].float()
+    asking = torch.where(own < hard, known, -1)
+    keys, counts = _draw(known, classes, fill, step, stream | FILL, seed)
+    keys = keys.masked_fill(torch.arange(fill, device=keys.device) >= counts[:, None], -1)
+    chosen, found = _draw(asking, classes, queries, step, stream | QUERY, seed)
+    return Census(known, counts, keys, found, chosen)
+
+
+def _draw(eligible: Tensor, classes: int, count: int, step: int, stream: int, seed: int) -> tuple[Tensor, Tensor]:
+    """`count` pixels of every class (C, count), all -1 for one that has none; and how many there were of each (C)."""
     ids = torch.arange(classes, device=eligible.device)[:, None]
     seen = (eligible.reshape(-1) == ids).cumsum(1, dtype=torch.int32)  # C BHW: pixels of the class so far
     counts = seen[:, -1].long()
@@ -68,23 +107,22 @@ def thresholds(law: Tensor, filled: Tensor) -> Tensor:
 
 
 def draw_keys(
-    law: Tensor, filled: Tensor, count: int, *, seed: int, step: int, stream: int, queries: int = 1
-) -> tuple[Tensor, Tensor]:
-    """Negative classes and their ring slots, each (C, queries, count); -1 where the law reaches no filled ring.
+    limits: Tensor, filled: Tensor, count: int, ring: int, *, queries: int, seed: int, step: int, stream: int
+) -> Tensor:
+    """Keys (C, queries, count) as flat ring slots v * ring + slot; -1 where the law reaches no filled ring.
 
-    Key n of query q of class c has counter (q * count + n, c, step, stream): word 0 picks the class by
-    `thresholds`, word 1 the slot below `filled`.  A set shared by all queries is `queries=1`, the draw of query 0.
+    `limits` (C, V) are `thresholds`.  Key n of query q of class c has counter (q * count + n, c, step, stream | KEY):
+    word 0 picks the class v, word 1 the slot below filled[v].  A set shared by all queries is `queries=1`, the draw of
+    query 0.
     """
-    classes = len(law)
-    limits = thresholds(law, filled)
-    index = torch.arange(queries * count, device=law.device)
-    ids = torch.arange(classes, device=law.device)[:, None]
-    first, second, _, _ = _words(index, ids, step, stream, seed)  # C queries*count
+    classes, rings = limits.shape
+    index = torch.arange(queries * count, device=limits.device)
+    ids = torch.arange(classes, device=limits.device)[:, None]
+    first, second, _, _ = _words(index, ids, step, stream | KEY, seed)  # C queries*count
     negative = torch.searchsorted(limits, first, right=True)  # how many thresholds are at or below the word
-    nothing = negative == limits.shape[1]
+    nothing = negative == rings
     slot = (second * filled[negative.masked_fill(nothing, 0)]) >> 32
-    shape = classes, queries, count
-    return negative.masked_fill(nothing, -1).view(shape), slot.masked_fill(nothing, -1).view(shape)
+    return (negative * ring + slot).masked_fill(nothing, -1).view(classes, queries, count)
 
 
 def _words(index: Tensor, cls: Tensor, step: int, stream: int, seed: int) -> Words:
