@@ -28,6 +28,7 @@ class Stack:
     slices: tuple[Slice, ...]
     affine: Floats
     notes: tuple[str, ...]
+    frames: int  # that were there to choose from
 
 
 def arrange(slices: Sequence[Slice], frame: int | None, where: str) -> Stack:
@@ -66,7 +67,7 @@ def arrange(slices: Sequence[Slice], frame: int | None, where: str) -> Stack:
     between_rows, between_columns = chosen[0].spacing
     affine[:3] = np.stack([row * between_columns, column * between_rows, step, chosen[0].position], axis=1)
     affine[:2] *= -1  # DICOM's left and posterior become NIfTI's right and anterior
-    return Stack(tuple(chosen), affine, tuple(notes))
+    return Stack(tuple(chosen), affine, tuple(notes), len(slices) // len(planes))
 
 
 def _refuse_mixtures(slices: Sequence[Slice], where: str) -> None:

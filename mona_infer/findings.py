@@ -49,12 +49,18 @@ def scores(found: Segmentation, reference: Volume) -> dict[str, dict[str, Any]]:
     return {classes[label]: asdict(score) for label, score in measured.items()}
 
 
-def preview(found: Segmentation, name: str) -> list[list[tuple[str, Picture]]]:
-    """Rows of slices with the mask over them, spread over the part of the stack that the mask fills."""
+def preview(found: Segmentation, name: str, frame: int | None = None) -> list[list[tuple[str, Picture]]]:
+    """Rows of slices with the mask over them, spread over the part of the stack that the mask fills.
+
+    Of frame `frame` of a cine the middle slice alone, which shows the beat.
+    """
     stack, view = found.stack, found.stack.slicing.view
-    filled = np.nonzero([plane.any() for plane in view(found.mask.voxels)])[0]
-    first, last = (int(filled[0]), int(filled[-1])) if len(filled) else (0, len(stack) - 1)
-    chosen = np.unique(np.linspace(first, last, min(MOST, last - first + 1)).round().astype(int))
+    if frame is None:
+        filled = np.nonzero([plane.any() for plane in view(found.mask.voxels)])[0]
+        first, last = (int(filled[0]), int(filled[-1])) if len(filled) else (0, len(stack) - 1)
+        chosen = np.unique(np.linspace(first, last, min(MOST, last - first + 1)).round().astype(int))
+    else:
+        chosen, name = np.array([len(stack) // 2]), f"{name}, frame {frame}"
     tiles = []
     for k in chosen:
         plane = stack.volume.intensities(view(stack.volume.voxels)[k])

@@ -10,7 +10,7 @@ import gzip
 import logging
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from mona_infer.atomic import atomic_path
 from mona_infer.errors import InputError
+from mona_infer.memory import TooLarge
 from mona_infer.volume import Volume
 
 HEADER_BYTES = {348: nib.Nifti1Header, 540: nib.Nifti2Header}  # sizeof_hdr -> NIfTI-1, NIfTI-2
@@ -32,43 +33,66 @@ CHUNK = 4 << 20
 KINDS = "iufb"  # signed, unsigned, float, bool; complex and RGB are not intensities
 
 
-def read_nifti(path: Path, *, frame: int | None = None, budget: int) -> Volume:
+def read_nifti(path: Path, *, frame: int | None = None, budget: int, beside: int = 0) -> Volume:
     """Read a 3-D volume, or frame `frame` of a 4-D one, keeping the stored dtype.
 
-    Uncompressed files are memory-mapped.  At most `budget` bytes are allocated.
+    Uncompressed files are memory-mapped.  At most `budget` bytes are allocated, of which each voxel needs `beside` for
+    what the caller will hold beside the scan.
     """
+    return next(_frames(path, lambda frames: [_frame_index(path, frames, frame)], budget, beside))
+
+
+def read_nifti_frames(path: Path, *, budget: int, beside: int = 0) -> Iterator[Volume]:
+    """The frames of a 4-D volume one after the other, one of them in memory at a time; of a 3-D one, itself."""
+    return _frames(path, range, budget, beside)
+
+
+def _frames(path: Path, choose: Callable[[int], Sequence[int]], budget: int, beside: int) -> Iterator[Volume]:
+    """The chosen frames, which are in ascending order: a compressed file is unpacked once, from front to end."""
     packed = path.name.lower().endswith(".gz")
-    try:
-        with _open(path, packed) as stream:
-            header, block = _read_header(path, stream)
-            shape, frames = _shape(path, header)
-            index = _frame_index(path, frames, frame)
-            dtype, offset = _layout(path, header)
-            count = math.prod(shape)
-            start = offset + index * count * dtype.itemsize
-            _check_size(path, packed, needed=start + count * dtype.itemsize, held=count * dtype.itemsize, budget=budget)
+    with _one_sentence(path), _open(path, packed) as stream:
+        header, block = _read_header(path, stream)
+        shape, frames = _shape(path, header)
+        chosen = choose(frames)
+        dtype, offset = _layout(path, header)
+        count, at = math.prod(shape), len(block)
+        size = count * dtype.itemsize
+        held = count * ((dtype.itemsize if packed else 0) + beside)
+        _check_size(path, packed, needed=offset + (chosen[-1] + 1) * size, held=held, budget=budget)
+        slope, intercept = _scaling(path, header)
+        affine, notes = _affine(path, header)
+        for index in chosen:
+            start = offset + index * size
             if packed:
                 voxels = np.empty(count, dtype)
-                _skip(stream, start - len(block))
+                _skip(stream, start - at)
                 _fill(stream, voxels)
-                stream.read(CHUNK)  # reaching the end is what verifies the checksum
+                at = start + size
+                if index == frames - 1:
+                    stream.read(CHUNK)  # reaching the end is what verifies the checksum
             else:
                 voxels = np.memmap(path, dtype, "r", offset=start, shape=(count,))
+            yield Volume(
+                voxels=voxels.reshape(shape, order="F"),
+                affine=affine,
+                slope=slope,
+                intercept=intercept,
+                source=str(path),
+                header=header,
+                notes=notes,
+                frames=frames,
+            )
+            del voxels  # or this frame would be held while the next is read
+
+
+@contextlib.contextmanager
+def _one_sentence(path: Path) -> Iterator[None]:
+    try:
+        yield
     except (EOFError, zlib.error, IsalError, gzip.BadGzipFile) as error:  # type: ignore[misc]  # isal has no types
         raise InputError(f"{path} is damaged or cut short ({error}); get a fresh copy") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
-    slope, intercept = _scaling(path, header)
-    affine, notes = _affine(path, header)
-    return Volume(
-        voxels=voxels.reshape(shape, order="F"),
-        affine=affine,
-        slope=slope,
-        intercept=intercept,
-        source=str(path),
-        header=header,
-        notes=notes,
-    )
 
 
 def write_mask(path: Path, mask: Volume) -> None:
@@ -80,24 +104,38 @@ def write_mask(path: Path, mask: Volume) -> None:
 
 def write_nifti(path: Path, volume: Volume, *, intent: str = "none") -> None:
     """Write a volume with its stored dtype and scaling, all or nothing; the same volume gives the same bytes."""
+    with nifti_writer(path, volume, intent=intent) as write:
+        write(volume)
+
+
+@contextlib.contextmanager
+def nifti_writer(
+    path: Path, first: Volume, *, frames: int = 1, intent: str = "none"
+) -> Iterator[Callable[[Volume], None]]:
+    """What writes one frame after the other, all on the grid of `first`: the file appears when all are written."""
     if not path.name.endswith((".nii", ".nii.gz")):
         raise InputError(f"{path}: a volume is written as .nii or .nii.gz")
-    header = _header_for(volume, intent)
+    header = _header_for(first, frames, intent)
     with atomic_path(path) as temporary, temporary.open("wb") as file:
         # No file name and no time inside the gzip header: they would differ from run to run.
         packed = igzip.IGzipFile("", "wb", 2, file, 0) if path.name.endswith(".gz") else None
         stream = cast(IO[bytes], packed or file)
         stream.write(header.binaryblock + b"\0\0\0\0")  # four zeros: no header extensions follow
-        for k in range(volume.shape[2]):
-            stream.write(volume.voxels[:, :, k].astype(header.get_data_dtype(), copy=False).tobytes(order="F"))
+
+        def write(volume: Volume) -> None:
+            for k in range(volume.shape[2]):
+                stream.write(volume.voxels[:, :, k].astype(header.get_data_dtype(), copy=False).tobytes(order="F"))
+
+        yield write
         if packed:
             packed.close()
 
 
-def _header_for(volume: Volume, intent: str) -> Any:
+def _header_for(volume: Volume, frames: int, intent: str) -> Any:
+    shape = volume.shape if frames == 1 else (*volume.shape, frames)
     if volume.header is None:
-        header = nib.Nifti1Header() if max(volume.shape) < 32768 else nib.Nifti2Header()
-        header.set_data_shape(volume.shape)
+        header = nib.Nifti1Header() if max(shape) < 32768 else nib.Nifti2Header()
+        header.set_data_shape(shape)
         header.set_xyzt_units("mm")
         header.set_sform(volume.affine, code=1)
         # The quaternion cannot hold shear (gantry tilt); readers then have to use the sform.
@@ -106,7 +144,7 @@ def _header_for(volume: Volume, intent: str) -> Any:
             header["qform_code"] = 0
     else:
         header = volume.header.as_byteswapped("<")
-        header.set_data_shape(volume.shape)
+        header.set_data_shape(shape)
     header.set_data_dtype(volume.voxels.dtype)
     header["vox_offset"] = header.single_vox_offset
     header["scl_slope"], header["scl_inter"] = volume.slope, volume.intercept
@@ -189,10 +227,9 @@ def _check_size(path: Path, packed: bool, *, needed: int, held: int, budget: int
             f"{path} would grow from {size / 1e6:.1f} MB to {held / 1e9:.1f} GB, as a decompression bomb does; "
             "if it is genuine, unpack it with gunzip and use the .nii file"
         )
-    if packed and held > budget:
-        raise InputError(
-            f"{path} needs {held / 1e9:.1f} GB of memory, {budget / 1e9:.1f} GB can be used; gunzip it first"
-        )
+    if held > budget:
+        remedy = "gunzip it first" if packed else "take a machine with more, or cut the scan"
+        raise TooLarge(str(path), held, budget, remedy)
 
 
 def _skip(stream: IO[bytes], count: int) -> None:

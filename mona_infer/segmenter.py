@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from mona_infer.components import keep_largest
 from mona_infer.engine import choose
 from mona_infer.errors import InputError
+from mona_infer.memory import TooLarge, memory_budget, resident
 from mona_infer.model import Model, read_model
 from mona_infer.stack import SliceStack
 from mona_infer.volume import Volume
@@ -43,7 +44,8 @@ class Segmenter:
 
     `model` is a file of `mona export`, or one that was read.  `engine` is a name of `mona_infer.engine.ENGINES`.
     `tta` averages over the slice and its mirror images: four times the work.  `largest` keeps, of each class, only
-    the largest connected piece.  `batch` and `threads` default to what the engine likes and to all cores.
+    the largest connected piece.  `batch` and `threads` default to what the engine likes and to all cores.  `max_ram` is
+    how many bytes this process may hold: batches are made smaller to fit, and a scan that does not fit is refused.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Segmenter:
         largest: bool = False,
         batch: int | None = None,
         threads: int = 0,
+        max_ram: int = 0,
     ) -> None:
         self.model = model if isinstance(model, Model) else read_model(model)
         self.task = self.model.task
@@ -63,14 +66,23 @@ class Segmenter:
         self.batch = batch or self.engine.batch
         if self.batch < 1:
             raise InputError(f"expected a batch of at least one slice, found {batch}")
+        self.max_ram, self._workspace = max_ram, 0
 
     def __call__(self, volume: Volume) -> Volume:
         """The mask of a scan: label ids of the Task, on the scan's own grid."""
         return self.segment(volume).mask
 
-    def segment(self, volume: Volume, *, confidence: bool = False, probabilities: bool = False) -> Segmentation:
-        """The mask, and how sure the network was of it."""
+    def segment(
+        self,
+        volume: Volume,
+        *,
+        confidence: bool = False,
+        probabilities: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Segmentation:
+        """The mask, and how sure the network was of it; `progress` is told how many slices of how many are done."""
         stack = SliceStack(volume, self.task)
+        batch = self._fitting_batch(stack, probabilities) if self.max_ram else self.batch
         mask, names = stack.empty_mask(), [c.name for c in self.task.classes]
         sure = _Sureness(len(names)) if confidence else None
         maps = [np.zeros(volume.shape, np.uint8, order="F") for _ in names] if probabilities else []
@@ -84,7 +96,10 @@ class Segmenter:
                 for n, values in enumerate(np.moveaxis(stack.at_native_size(chances), 1, 0)) if maps else ():
                     stack.slicing.view(maps[n])[start : start + len(logits)] = np.rint(values * STEPS)
 
-        self._stream(stack, restore)
+            if progress is not None:
+                progress(min(start + batch, len(stack)), len(stack))
+
+        self._stream(stack, batch, restore)
         if self.largest:
             keep_largest(mask)
         found = volume.with_voxels(mask)
@@ -95,16 +110,44 @@ class Segmenter:
             {name: _probability(volume, steps) for name, steps in zip(names, maps, strict=False)},
         )
 
-    def _stream(self, stack: SliceStack, restore: Callable[[int, Logits], None]) -> None:
+    def reading_budget(self, probabilities: bool) -> tuple[int, int]:
+        """Bytes that a scan and what is held beside it may take now, and how many of them each voxel needs beside."""
+        beside = (1 if max(c.id for c in self.task.classes) < 256 else 2) + probabilities * len(self.task.classes)
+        if not self.max_ram:
+            return memory_budget(), beside
+        return max(1, self.max_ram - resident() - self._network_workspace()), beside
+
+    def _network_workspace(self) -> int:
+        """Bytes that the engine takes for one slice: measured, since only the engine knows how it runs the network."""
+        if not self._workspace:
+            before = resident()
+            self.engine.run(np.zeros((1, *self.task.input_size), np.float32))
+            least = 4 * math.prod(self.task.input_size) * (1 + len(self.task.classes))
+            self._workspace = max(resident() - before, least)
+        return self._workspace
+
+    def _fitting_batch(self, stack: SliceStack, probabilities: bool) -> int:
+        """As many slices at a time as `max_ram` allows beside the mask that is about to be made."""
+        classes, native, inside = len(self.task.classes), math.prod(stack.native_size), math.prod(self.task.input_size)
+        _, beside = self.reading_budget(probabilities)
+        waiting = 4 * (AHEAD + 1) * (1 + classes) * inside  # slices and logits on their way
+        at_work = 4 * native * (3 + probabilities * 2 * classes) + probabilities * 8 * classes * inside
+        each = self._network_workspace() + waiting + at_work
+        needed = resident() + beside * native * len(stack)
+        if needed + each > self.max_ram:
+            raise TooLarge(stack.volume.source, needed + each, self.max_ram, "allow that, or cut the scan")
+        return min(self.batch, (self.max_ram - needed) // each)
+
+    def _stream(self, stack: SliceStack, batch: int, restore: Callable[[int, Logits], None]) -> None:
         """Batches through the network while the next are read and the last are restored, `AHEAD` of each at most."""
-        starts = iter(range(0, len(stack), self.batch))
+        starts = iter(range(0, len(stack), batch))
         ahead: deque[tuple[int, Future[NDArray[np.float32]]]] = deque()
         behind: deque[Future[None]] = deque()
         with ThreadPoolExecutor(1) as reading, ThreadPoolExecutor(1) as restoring:
 
             def ask() -> None:
                 for start in starts:
-                    stop = min(start + self.batch, len(stack))
+                    stop = min(start + batch, len(stack))
                     ahead.append((start, reading.submit(stack.read, start, stop)))
                     return
 

@@ -27,6 +27,8 @@ class Volume:
     modality: str | None = None  # "CT", "MR", ... where the file says so
     header: Any = None  # the NIfTI header, so that a mask can repeat its codes and quaternions to the bit
     notes: tuple[str, ...] = ()  # what the reader noticed and the user should hear
+    frames: int = 1  # in the file that this one was read from
+    origin: tuple[Any, ...] = ()  # of a DICOM series, where asked for: header and frame number of each slice k
 
     def __post_init__(self) -> None:
         if self.voxels.ndim != 3 or 0 in self.voxels.shape:
