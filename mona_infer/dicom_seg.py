@@ -59,7 +59,7 @@ def check_origin(volume: Volume) -> None:
     """Whether a segmentation can refer to this scan: asked before the network starts."""
     if not volume.origin:
         raise InputError(
-            f"{volume.source} is not DICOM, so there is no series for a DICOM-SEG to refer to; give --out a .nii.gz name"
+            f"{volume.source} is not DICOM: there is no series for a DICOM-SEG to refer to; give --out a .nii.gz name"
         )
     files = {id(header): header for header, _ in volume.origin}.values()
     for header in files:
@@ -110,7 +110,9 @@ def write_seg(path: Path, mask: Volume, model: Model) -> None:
                 made.save_as(temporary)
     except (AttributeError, ValueError, TypeError, KeyError) as error:  # what highdicom says of an odd source
         reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{mask.source}: no DICOM-SEG can refer to it ({reason}); give --out a .nii.gz name") from error
+        raise InputError(
+            f"{mask.source}: no DICOM-SEG can refer to it ({reason}); give --out a .nii.gz name"
+        ) from error
     finally:
         log.disabled = before
 
@@ -153,7 +155,9 @@ def _description(highdicom: Any, number: int, c: LabelClass, model: Model) -> An
     return highdicom.seg.SegmentDescription(
         segment_number=number,
         segment_label=c.name,
-        segmented_property_category=codes.SCT.MorphologicallyAbnormalStructure if lesion else codes.SCT.AnatomicalStructure,
+        segmented_property_category=codes.SCT.MorphologicallyAbnormalStructure
+        if lesion
+        else codes.SCT.AnatomicalStructure,
         segmented_property_type=getattr(codes.SCT, concept)
         if concept
         else highdicom.sr.CodedConcept(c.name[:16], "99MONA", c.name[:64]),  # 99: a private scheme (PS3.16 8)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mona_infer.metrics import Score, score_case
-from mona_infer.picture import Picture, overlay
 from mona_infer.read import label_ids
 from mona_infer.segmenter import Segmentation
 from mona_infer.volume import Volume
+
+if TYPE_CHECKING:
+    from mona_infer.picture import Picture
 
 COLUMNS, MOST = 4, 12  # of a preview: tiles in a row, and of one scan
 
@@ -42,10 +43,10 @@ def findings(found: Segmentation) -> dict[str, Any]:
 
 def scores(found: Segmentation, reference: Volume) -> dict[str, dict[str, Any]]:
     """DSC and distances (mm, `sound` definition) by class name; the reference lies on the scan's grid."""
+    from mona_infer.metrics import score_case
+
     classes = {c.id: c.name for c in found.stack.task.classes[1:]}
-    measured: dict[int, Score] = score_case(
-        np.asarray(found.mask.voxels), label_ids(reference), reference.spacing, list(classes)
-    )
+    measured = score_case(np.asarray(found.mask.voxels), label_ids(reference), reference.spacing, list(classes))
     return {classes[label]: asdict(score) for label, score in measured.items()}
 
 
@@ -54,6 +55,8 @@ def preview(found: Segmentation, name: str, frame: int | None = None) -> list[li
 
     Of frame `frame` of a cine the middle slice alone, which shows the beat.
     """
+    from mona_infer.picture import overlay
+
     stack, view = found.stack, found.stack.slicing.view
     if frame is None:
         filled = np.nonzero([plane.any() for plane in view(found.mask.voxels)])[0]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mona_infer.cine import ejection
 from mona_infer.doubts import doubts
@@ -14,9 +14,11 @@ from mona_infer.findings import COLUMNS, findings, preview, scores
 from mona_infer.jobs import Job
 from mona_infer.model import Model
 from mona_infer.nifti import nifti_writer
-from mona_infer.picture import Picture
 from mona_infer.segmenter import Segmentation
 from mona_infer.volume import Volume
+
+if TYPE_CHECKING:
+    from mona_infer.picture import Picture
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Wishes:
     pictures: bool
 
 
-Rows = list[list[tuple[str, Picture]]]
+Rows = list[list[tuple[str, "Picture"]]]
 
 
 class Output:

@@ -1,4 +1,4 @@
-"""Cases through the network: the next scan is read and the last mask written meanwhile, one bad case never stops the rest.
+"""Cases through the network: the next scan is read, the last mask written meanwhile; a bad case never stops the rest.
 
 A reader's thread, this one, and a writer's; each holds one scan (or frame of a cine) at a time.  Engines, kernels and
 gzip release the interpreter's lock.  What comes out does not depend on who waited for whom.
@@ -176,7 +176,9 @@ def _outcome(job: Job, pending: Future[Case], folder: bool, max_ram: int) -> Cas
         return pending.result()
     except TooLarge as error:
         whole = error.needed + (max_ram - error.budget if max_ram else 0)
-        limit = f"--max-ram allows {size_in_words(max_ram)}" if max_ram else f"{size_in_words(error.budget)} can be used"
+        limit = (
+            f"--max-ram allows {size_in_words(max_ram)}" if max_ram else f"{size_in_words(error.budget)} can be used"
+        )
         sentence = f"{error.what} needs {size_in_words(whole)} of memory in all, {limit}; {error.remedy}"
         failure: Exception = InputError(sentence)
     except Exception as error:

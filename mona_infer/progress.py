@@ -31,9 +31,7 @@ def waiting(doing: str) -> Iterator[Callable[[float, int], None]]:
 
     columns = TextColumn(doing), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     # Lines printed meanwhile go above the bar; but never into it from a standard output that is a file.
-    with Progress(
-        *columns, console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty()
-    ) as bar:
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
         task = bar.add_task(doing, total=None, visible=False)
         start = time.monotonic()
 

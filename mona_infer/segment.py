@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 def segment(
     scan: Path = typer.Argument(..., metavar="SCAN", help="NIfTI file, DICOM folder or zip, or a folder of such."),
-    out: Path = typer.Option(..., metavar="MASK", help="The mask: .nii.gz, .nii, of DICOM also .dcm; of a folder of scans, a folder."),
+    out: Path = typer.Option(
+        ..., metavar="MASK", help="The mask: .nii.gz, .nii, of DICOM also .dcm; of a folder of scans, a folder."
+    ),
     model: Path | None = typer.Option(None, help="Default: $MONA_MODEL, else the newest export under runs/."),
     engine: str = typer.Option("auto", help="auto, cpu, cuda, tensorrt, ort-tensorrt."),
     reference: Path | None = typer.Option(None, help="Measure DSC and ASD against this mask (or folder of masks)."),

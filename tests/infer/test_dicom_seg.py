@@ -75,7 +75,9 @@ def check(seg, nifti, sources):
         assert ds[word].value == sources[0][word].value
     (series,) = ds.ReferencedSeriesSequence
     assert series.SeriesInstanceUID == sources[0].SeriesInstanceUID
-    assert {i.ReferencedSOPInstanceUID for i in series.ReferencedInstanceSequence} == {s.SOPInstanceUID for s in sources}
+    assert {i.ReferencedSOPInstanceUID for i in series.ReferencedInstanceSequence} == {
+        s.SOPInstanceUID for s in sources
+    }
     return ds
 
 
