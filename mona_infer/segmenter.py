@@ -66,7 +66,9 @@ class Segmenter:
         self.batch = batch or self.engine.batch
         if self.batch < 1:
             raise InputError(f"expected a batch of at least one slice, found {batch}")
-        self.max_ram, self._workspace = max_ram, 0
+        self.max_ram = max_ram
+        self._workspace = 0  # bytes that the engine takes for a slice, once measured
+        self._most = 0  # slices that it was given at a time: what it took for them, it keeps
 
     def __call__(self, volume: Volume) -> Volume:
         """The mask of a scan: label ids of the Task, on the scan's own grid."""
@@ -115,7 +117,12 @@ class Segmenter:
         beside = (1 if max(c.id for c in self.task.classes) < 256 else 2) + probabilities * len(self.task.classes)
         if not self.max_ram:
             return memory_budget(), beside
-        return max(1, self.max_ram - resident() - self._network_workspace()), beside
+        workspace = self._network_workspace()
+        return max(1, self.max_ram - self._resident() - workspace), beside
+
+    def _resident(self) -> int:
+        """Bytes held now, but for what the engine keeps from earlier slices and will use again."""
+        return resident() - self._most * self._workspace
 
     def _network_workspace(self) -> int:
         """Bytes that the engine takes for one slice: measured, since only the engine knows how it runs the network."""
@@ -123,7 +130,7 @@ class Segmenter:
             before = resident()
             self.engine.run(np.zeros((1, *self.task.input_size), np.float32))
             least = 4 * math.prod(self.task.input_size) * (1 + len(self.task.classes))
-            self._workspace = max(resident() - before, least)
+            self._workspace, self._most = max(resident() - before, least), 1
         return self._workspace
 
     def _fitting_batch(self, stack: SliceStack, probabilities: bool) -> int:
@@ -133,10 +140,12 @@ class Segmenter:
         waiting = 4 * (AHEAD + 1) * (1 + classes) * inside  # slices and logits on their way
         at_work = 4 * native * (3 + probabilities * 2 * classes) + probabilities * 8 * classes * inside
         each = self._network_workspace() + waiting + at_work
-        needed = resident() + beside * native * len(stack)
+        needed = self._resident() + beside * native * len(stack)
         if needed + each > self.max_ram:
             raise TooLarge(stack.volume.source, needed + each, self.max_ram, "allow that, or cut the scan")
-        return min(self.batch, (self.max_ram - needed) // each)
+        batch = min(self.batch, (self.max_ram - needed) // each)
+        self._most = max(self._most, batch)
+        return batch
 
     def _stream(self, stack: SliceStack, batch: int, restore: Callable[[int, Logits], None]) -> None:
         """Batches through the network while the next are read and the last are restored, `AHEAD` of each at most."""

@@ -171,6 +171,11 @@ def test_leftovers_of_killed_processes_go_and_those_at_work_stay(folder):
         (["scan.nii.gz", "--out", "m.nii.gz", "--model", "none.onnx"], "of --model"),
         (["scan.nii.gz", "--out", "m.nii.gz"], "there is no model"),
         (["scan.nii.gz", "--out", "m.nii.gz", "--frame", "3", "--model", "model.onnx"], "no frame 3"),
+        (["scan.nii.gz", "--out", "m.nii.gz", "--max-ram", "some"], "2GB or 800MB"),
+        (
+            ["scan.nii.gz", "--out", "m.nii.gz", "--max-ram", "20MB", "--model", "model.onnx"],
+            "--max-ram allows 20.00 MB",
+        ),
         (["scan.nii.gz", "--out", "m.nii.gz", "--reference", "small.nii", "--model", "model.onnx"], "not on one grid"),
         (["scan.nii.gz", "--out", "old.nii.gz", "--model", "model.onnx"], "--overwrite"),
         ([".", "--out", "masks", "--model", "model.onnx"], "lies inside"),
@@ -197,6 +202,14 @@ def test_which_model(here, monkeypatch):
     assert find_model(here / "model.onnx") == here / "model.onnx"
     with pytest.raises(InputError, match="holds no model"):
         find_model(here / "runs")
+
+
+def test_within_max_ram_the_masks_are_the_same(folder):
+    (folder / "scans" / "bad.nii.gz").unlink()
+    mona("scans", "--out", "free", "--model", "model.onnx")
+    mona("scans", "--out", "held", "--model", "model.onnx", "--max-ram", "4GB")
+    for path in (folder / "free").rglob("*.nii.gz"):
+        assert path.read_bytes() == (folder / "held" / path.relative_to(folder / "free")).read_bytes()
 
 
 def test_two_files_of_one_case_are_refused(here):

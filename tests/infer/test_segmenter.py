@@ -12,6 +12,7 @@ from mona_infer import Segmenter, Volume
 from mona_infer.components import keep_largest
 from mona_infer.doubts import check_modality, doubts
 from mona_infer.errors import InputError
+from mona_infer.memory import TooLarge, parse_size, resident
 from mona_infer.model import opened
 from mona_infer.segmenter import softmax
 from mona_infer.stack import SliceStack
@@ -159,3 +160,47 @@ def test_a_scan_unlike_training_is_told_and_another_modality_refused():
         check_modality(ct, task)
     check_modality(ct, task, force=True)
     check_modality(Volume(SCAN, AFFINE), task)
+
+
+class Greedy:
+    """An engine that holds on to what it used, as arenas do: `each` bytes for a slice."""
+
+    words, batch = "greedy", 8
+
+    def __init__(self, engine, each):
+        self.engine, self.each, self.held, self.largest = engine, each, np.zeros(0, np.uint8), 0
+
+    def run(self, slices):
+        self.largest = max(self.largest, len(slices))
+        if len(self.held) < self.each * len(slices):
+            self.held = np.ones(self.each * len(slices), np.uint8)
+        return self.engine.run(slices)
+
+
+def test_batches_shrink_to_fit_max_ram_and_the_mask_stays_the_same():
+    each, volume = 40_000_000, Volume(models.scan(1, (64, 64, 21)), AFFINE)
+    free = segmenter()
+    wanted = free(volume).voxels
+    for room in (12, 3.5, 1.5):
+        cut = segmenter()
+        cut.engine = Greedy(cut.engine, each)
+        cut.batch = 8
+        cut.max_ram = resident() + int(room * each)
+        for _ in range(2):  # what the engine keeps from the first scan is not counted twice
+            np.testing.assert_array_equal(cut(volume).voxels, wanted)
+        assert cut.engine.largest == min(8, int(room))
+
+
+def test_what_does_not_fit_max_ram_is_told_with_what_it_needs():
+    cut = segmenter(max_ram=1000)
+    with pytest.raises(TooLarge, match="can be used; allow that") as caught:
+        cut(Volume(SCAN, AFFINE))
+    assert caught.value.needed > resident() / 2
+
+
+def test_sizes():
+    sizes = {"2GB": 2 * 10**9, "800mb": 8 * 10**8, "1.5 GiB": 3 << 29, "2G": 2 * 10**9, "4096": 4096}
+    assert {text: parse_size(text) for text in sizes} == sizes
+    for text in ("", "much", "-2GB", "2 TB", "0", "1e9"):
+        with pytest.raises(InputError, match="2GB or 800MB"):
+            parse_size(text)
