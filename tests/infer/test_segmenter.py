@@ -1,5 +1,6 @@
 """`Segmenter` on a network known by heart: masks, orientations, batches, mirrors, pieces, doubts."""
 
+import time
 from dataclasses import replace
 
 import models
@@ -16,6 +17,7 @@ from mona_infer.memory import TooLarge, parse_size, resident
 from mona_infer.model import opened
 from mona_infer.segmenter import softmax
 from mona_infer.stack import SliceStack
+from mona_infer.task import Intensity
 
 AFFINE = np.diag([1.5, 1.5, 8.0, 1.0])
 SCAN = models.scan()
@@ -60,6 +62,24 @@ def test_one_anatomy_stored_in_48_orders_gives_one_mask(angles, window):
 def test_batches_of_any_size_give_the_same(batch):
     volume = Volume(models.scan(1, (20, 20, 13)), AFFINE)
     np.testing.assert_array_equal(segmenter(batch=batch)(volume).voxels, segmenter(batch=4)(volume).voxels)
+
+
+def test_overlapped_gives_the_bits_of_one_after_the_other(monkeypatch):
+    """Whoever has to wait for whom: reading, network and restoring are delayed at random."""
+    volume, rng = Volume(models.scan(1, (20, 20, 23)), AFFINE), np.random.default_rng(0)
+    cut = segmenter(batch=3)
+    stack = SliceStack(volume, cut.task)
+    wanted = stack.empty_mask()
+    for start, slices in stack.batches(3):
+        stack.restore(wanted, start, cut.engine.run(slices))
+
+    def late(call):
+        return lambda *args: (time.sleep(rng.random() * 0.004), call(*args))[1]
+
+    for place, name in ((SliceStack, "read"), (SliceStack, "restore"), (cut.engine, "run")):
+        monkeypatch.setattr(place, name, late(getattr(place, name)))
+    for _ in range(5):
+        np.testing.assert_array_equal(cut(volume).voxels, wanted)
 
 
 def test_few_batches_are_held_at_a_time(monkeypatch):
@@ -155,6 +175,9 @@ def test_a_scan_unlike_training_is_told_and_another_modality_refused():
     for part in ("in-plane spacing is 0.4 mm, in training it was 1.2 to 1.6", "field of view", "no thick axis"):
         assert part in words
     assert "intensity span" in doubts(SliceStack(Volume((SCAN // 100).astype(np.int16), AFFINE), task))[0]
+    hounsfield = replace(models.TASK, intensity=Intensity("window", -200, 250))
+    assert doubts(SliceStack(Volume((SCAN - 500).astype(np.int16), AFFINE), hounsfield)) == []
+    assert "is it in HU?" in doubts(SliceStack(Volume((SCAN + 1000).astype(np.int16), AFFINE), hounsfield))[0]
     ct = Volume(SCAN, AFFINE, modality="CT")
     with pytest.raises(InputError, match="trained on MR"):
         check_modality(ct, task)
