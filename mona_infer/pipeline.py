@@ -32,7 +32,7 @@ Budget = Callable[[], tuple[int, int]]  # as Segmenter.reading_budget
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Frame:
     """A scan, or a frame of a cine, and its reference; or the error met instead."""
 
@@ -40,6 +40,14 @@ class _Frame:
     volume: Volume | None = None
     reference: Volume | None = None
     error: Exception | None = None
+
+    def take(self) -> tuple[Volume, Volume | None]:
+        """What it holds, and lets go of: iterators keep their last item while the next is read."""
+        if self.volume is None:
+            raise self.error or ValueError("neither a frame nor an error")
+        taken = self.volume, self.reference
+        self.volume = self.reference = None
+        return taken
 
 
 def run(
@@ -63,24 +71,23 @@ def run(
         engine = writer.submit(start)
         try:
             for n, (job, its) in enumerate(groupby(_ahead(frames, reader, 0 if max_ram else 1), lambda f: f.job)):
+                segmenter = engine.result()  # if there is none, no case has a chance
                 output = Output(job, wishes, model)
                 for shown, frame in enumerate(its):
                     if job in given_up:
                         continue
                     try:
-                        if frame.volume is None:
-                            raise frame.error or AssertionError("neither a frame nor an error")
-                        bar = _bar(tell, shown, frame.volume.frames if wishes.every_frame else 1, n, len(jobs), folder)
-                        segment = engine.result().segment
-                        found = segment(frame.volume, confidence=wishes.details, probabilities=maps, progress=bar)
+                        volume, reference = frame.take()
+                        bar = _bar(tell, shown, volume.frames if wishes.every_frame else 1, n, len(jobs), folder)
+                        found = segmenter.segment(volume, confidence=wishes.details, probabilities=maps, progress=bar)
                     except Exception as error:
                         given_up.add(job)
                         writer.submit(output.abandon, error)
                     else:
                         if written is not None:
                             written.result()  # one frame waits to be written, never more
-                        written = writer.submit(output.add, found, frame.reference)
-                        del found, frame
+                        written = writer.submit(output.add, found, reference)
+                        del volume, reference, found
                         if max_ram:
                             written.result()  # and is gone before the next is read
                 finished.append((job, writer.submit(output.finish)))

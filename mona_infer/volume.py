@@ -38,6 +38,8 @@ class Volume:
         spacing = self.spacing
         if min(spacing) < 1e-4 or max(spacing) > 1e4:
             raise InputError(f"{self.source}: voxel spacing {spacing} mm is not plausible")
+        if np.abs(self.affine[:3, 3]).max() > 1e6:
+            raise InputError(f"{self.source}: the affine puts it more than a kilometre away, which is not plausible")
         # An affine whose axes (nearly) share a plane maps the volume onto a sheet: no geometry can be kept.
         if abs(np.linalg.det(self.affine[:3, :3] / spacing)) < 0.05:
             raise InputError(f"{self.source}: the affine is singular, the voxel axes do not span space")

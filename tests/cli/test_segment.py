@@ -80,11 +80,12 @@ def test_a_bad_case_is_exit_code_1_and_a_missing_engine_3(model, tmp_path):
     done = mona("segment", "scans", "--out", "masks", "--model", model, cwd=tmp_path)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "mona: 1 of 2 cases failed (bad); the others are done"
-    done = mona(
-        "segment", "scans/case0.nii.gz", "--out", "m.nii", "--model", model, "--engine", "tensorrt", cwd=tmp_path
-    )
-    assert done.returncode == 3
-    assert "pip install" in done.stderr
+    for scan, out in (("scans/case0.nii.gz", "m.nii"), ("scans", "more")):
+        done = mona("segment", scan, "--out", out, "--model", model, "--engine", "tensorrt", cwd=tmp_path)
+        assert done.returncode == 3
+        assert "pip install" in done.stderr
+        assert done.stderr.count("\n") == 1
+        assert not (tmp_path / out).exists()
 
 
 def test_a_model_changed_by_one_bit_is_refused(model, tmp_path):
