@@ -55,7 +55,7 @@ def preview(found: Segmentation, name: str, frame: int | None = None) -> list[li
 
     Of frame `frame` of a cine the middle slice alone, which shows the beat.
     """
-    from mona_infer.picture import overlay
+    from mona_infer.picture import overlay, square_pixels
 
     stack, view = found.stack, found.stack.slicing.view
     if frame is None:
@@ -64,9 +64,11 @@ def preview(found: Segmentation, name: str, frame: int | None = None) -> list[li
         chosen = np.unique(np.linspace(first, last, min(MOST, last - first + 1)).round().astype(int))
     else:
         chosen, name = np.array([len(stack) // 2]), f"{name}, frame {frame}"
+    _, rows, columns = stack.slicing.reorder(stack.volume.spacing)
     tiles = []
     for k in chosen:
         plane = stack.volume.intensities(view(stack.volume.voxels)[k])
         grey = (plane - stack.low) / max(stack.high - stack.low, 1e-9)
-        tiles.append((f"{name}, slice {k}", overlay(grey, view(found.mask.voxels)[k], stack.task)))
+        picture = overlay(grey, view(found.mask.voxels)[k], stack.task)
+        tiles.append((f"{name}, slice {k}", square_pixels(picture, (rows, columns))))
     return [tiles[n : n + COLUMNS] for n in range(0, len(tiles), COLUMNS)]

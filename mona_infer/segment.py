@@ -100,7 +100,7 @@ def segment(
     if preview is not None and pictures:
         from mona_infer.picture import montage
 
-        montage(preview, pictures)
+        montage(preview, pictures, sealed.task)
         written.append(str(preview))
     if probabilities is not None and len(failed) < len(cases):
         written.append(str(probabilities))

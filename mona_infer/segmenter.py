@@ -185,7 +185,8 @@ class Segmenter:
             assert total is not None
             logits = np.log(np.maximum(total / 4, 1e-12))  # logits of the mean probability: what restoring takes
         if not math.isfinite(float(logits.sum())):  # an fp16 network that overflows would give a black mask
-            raise InputError("the network's answer is not finite on this scan; export the model with --precision fp32")
+            remedy = "the run may be broken" if self.model.precision == "fp32" else "export it with --precision fp32"
+            raise InputError(f"{self.model.path}: its answer to this scan is not finite; {remedy}")
         return np.ascontiguousarray(logits)
 
 

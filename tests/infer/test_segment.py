@@ -65,6 +65,19 @@ def test_a_scan_with_everything(here, capsys):
     assert (nib.load("again.nii.gz").affine == AFFINE).all()
 
 
+def test_a_preview_has_square_millimetres_and_names_the_classes(here):
+    """Slices taken through a stack of 4 mm: each of its rows is drawn four times."""
+    models.write(here / "front.onnx", replace(models.TASK, slices="posterior-anterior"))
+    nib.save(nib.Nifti1Image(models.scan(0, (40, 8, 10)), np.diag([1.0, 1.0, 4.0, 1.0])), "thick.nii.gz")
+    mona("thick.nii.gz", "--out", "m.nii.gz", "--model", "front.onnx", "--preview", "p.png")
+    sheet = np.asarray(Image.open("p.png"), int)
+    tile = sheet[20 : 20 + 192, 4 : 4 + 192]  # below its caption: 40 mm wide and 40 mm high, so all of it is drawn
+    assert (np.abs(tile - 24).max(axis=2) > 2).mean() > 0.9
+    legend = sheet[-16:].reshape(-1, 3)
+    for c in models.TASK.classes[1:]:
+        assert (np.abs(legend - c.colour).max(axis=1) < 60).any()
+
+
 def test_it_says_what_it_took_and_names_what_it_wrote_last(here, capsys):
     mona("scan.nii.gz", "--out", "mask.nii.gz", "--model", "model.onnx")
     lines = capsys.readouterr().out.splitlines()

@@ -139,6 +139,9 @@ def test_softmax_of_huge_logits():
 def test_an_answer_that_is_not_finite_is_an_error():
     cut = segmenter()
     cut.engine = type("Broken", (), {"run": lambda self, s: np.full((len(s), 4, 32, 32), np.nan, np.float32)})()
+    with pytest.raises(InputError, match="not finite; the run may be broken"):
+        cut(Volume(SCAN, AFFINE))
+    cut.model.facts["precision"] = "fp16"
     with pytest.raises(InputError, match="--precision fp32"):
         cut(Volume(SCAN, AFFINE))
 
@@ -175,6 +178,8 @@ def test_a_scan_unlike_training_is_told_and_another_modality_refused():
     for part in ("in-plane spacing is 0.4 mm, in training it was 1.2 to 1.6", "field of view", "no thick axis"):
         assert part in words
     assert "intensity span" in doubts(SliceStack(Volume((SCAN // 100).astype(np.int16), AFFINE), task))[0]
+    normalised = replace(task, seen={**seen, "intensity span": (1.0, 1.0)})  # ACDC's h5 files
+    assert doubts(SliceStack(Volume(SCAN, AFFINE), normalised)) == []
     hounsfield = replace(models.TASK, intensity=Intensity("window", -200, 250))
     assert doubts(SliceStack(Volume((SCAN - 500).astype(np.int16), AFFINE), hounsfield)) == []
     assert "is it in HU?" in doubts(SliceStack(Volume((SCAN + 1000).astype(np.int16), AFFINE), hounsfield))[0]
