@@ -124,7 +124,9 @@ def _one_frame(planes: list[list[Slice]], frame: int | None, where: str) -> tupl
         )
     if frame is None or not 0 <= frame < frames:
         found = "" if frame is None else f", not {frame}"
-        raise InputError(f"{where}: has {frames} frames; choose one with --frame 0..{frames - 1}{found}")
+        raise InputError(
+            f"{where}: has {frames} frames; choose one with --frame 0..{frames - 1}{found} (mona segment: or all)"
+        )
     key: Callable[[Slice], Any] = lambda image: image.times[at]  # noqa: E731
     note = f"frame {frame} of {frames} (0 to {frames - 1}), in the order of {TIMES[at][0]}"
     return [sorted(plane, key=key)[frame] for plane in planes], [note]

@@ -177,7 +177,7 @@ def _shape(path: Path, header: Header) -> tuple[tuple[int, int, int], int]:
 
 def _frame_index(path: Path, frames: int, frame: int | None) -> int:
     if frame is None and frames > 1:
-        raise InputError(f"{path} has {frames} frames; choose one with --frame 0..{frames - 1}")
+        raise InputError(f"{path} has {frames} frames; choose one with --frame 0..{frames - 1} (mona segment: or all)")
     if frame is not None and not 0 <= frame < frames:
         raise InputError(f"{path} has {frames} frame(s), numbered from 0; there is no frame {frame}")
     return frame or 0

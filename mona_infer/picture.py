@@ -35,7 +35,7 @@ def square_pixels(picture: Picture, spacing: tuple[float, float]) -> Picture:
     rows, columns = (
         np.arange(round(n * s / finest)) * finest / s for n, s in zip(picture.shape, spacing, strict=False)
     )
-    return picture[rows.astype(int)][:, columns.astype(int)]
+    return np.asarray(picture[rows.astype(int)][:, columns.astype(int)])
 
 
 def montage(path: Path, tiles: list[list[tuple[str, Picture]]], legend: Task | None = None) -> None:
@@ -52,9 +52,9 @@ def montage(path: Path, tiles: list[list[tuple[str, Picture]]], legend: Task | N
             sheet.paste(Image.fromarray(picture).resize(size, Image.Resampling.BICUBIC), (x, y + CAPTION))
             draw.text((x, y), caption, (230, 230, 230), font)
     at = 4.0
-    for c in legend.classes[1:] if legend else ():
-        draw.text((at, height - CAPTION), c.name, c.colour, font)
-        at += draw.textlength(c.name, font) + 12
+    for label in legend.classes[1:] if legend else ():
+        draw.text((at, height - CAPTION), label.name, label.colour, font)
+        at += draw.textlength(label.name, font) + 12
     with atomic_path(path) as temporary:
         sheet.save(temporary, format="PNG")
 
