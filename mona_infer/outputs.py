@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mona_infer.cine import ejection
 from mona_infer.doubts import doubts
 from mona_infer.findings import COLUMNS, findings, preview, scores
-from mona_infer.jobs import Job
+from mona_infer.jobs import SEG, Job
 from mona_infer.model import Model
 from mona_infer.nifti import nifti_writer
 from mona_infer.segmenter import Segmentation
@@ -43,7 +44,8 @@ class Output:
     def __init__(self, job: Job, wishes: Wishes, model: Model) -> None:
         self.job, self._wishes, self._model = job, wishes, model
         self._files = ExitStack()
-        self._writers: dict[str, Callable[[Volume], None]] = {}
+        self._write_mask: Callable[[Volume], None] | None = None
+        self._write_map: dict[str, Callable[[Volume], None]] = {}  # by class
         self._frames: list[dict[str, Any]] = []
         self._case: dict[str, Any] = {"case": job.name, "scan": str(job.scan), "mask": str(job.out)}
         self._pictures: Rows = []
@@ -57,7 +59,7 @@ class Output:
         try:
             self._add(found, reference)
         except Exception as error:
-            self.abandon(error)
+            self._error = self._thrown_away(error)
 
     def _add(self, found: Segmentation, reference: Volume | None) -> None:
         frames = found.mask.frames if self._wishes.every_frame else 1
@@ -73,34 +75,36 @@ class Output:
             self._pictures += preview(found, self.job.name, len(self._frames) if frames > 1 else None)
         self._frames.append(entry)
         for name, chances in found.probabilities.items():
-            self._writers[name](chances)
-        if self._is_seg:
+            self._write_map[name](chances)
+        if self._write_mask is None:
             self._seg = found.mask
         else:
-            self._writers[""](found.mask)
-
-    @property
-    def _is_seg(self) -> bool:
-        return self.job.out.suffix == ".dcm"
+            self._write_mask(found.mask)
 
     def _open(self, found: Segmentation, frames: int) -> None:
         """The mask's file first: they are closed in reverse, and a mask that is there is a case that is done."""
-        if not self._is_seg:
+        if self.job.out.suffix != SEG:
             writer = nifti_writer(self.job.out, found.mask, frames=frames, intent="label")
-            self._writers[""] = self._files.enter_context(writer)
+            self._write_mask = self._files.enter_context(writer)
         for name, chances in found.probabilities.items():
             assert self._wishes.probabilities is not None
-            path = self._wishes.probabilities / self.job.name / f"{name}.nii.gz"
-            self._writers[name] = self._files.enter_context(nifti_writer(path, chances, frames=frames))
+            plain = re.sub(r"[^\w+-]", "_", name)  # a model may come from anyone: its names are not paths
+            path = self._wishes.probabilities / self.job.name / f"{plain}.nii.gz"
+            self._write_map[name] = self._files.enter_context(nifti_writer(path, chances, frames=frames))
 
     def abandon(self, error: Exception) -> None:
         """Give it up, leaving nothing; the first reason is the one that `finish` tells."""
-        self._error = self._error or error
+        if self._error is None:
+            self._thrown_away(RuntimeError("given up"))  # not `error`: a writer would take an OSError for its own
+            self._error = error
+
+    def _thrown_away(self, error: Exception) -> Exception:
+        """Remove what was written; the error, in the words of the writer that met it."""
         try:
             self._files.__exit__(type(error), error, error.__traceback__)
-        except Exception as again:  # what was thrown into the writers comes out of them again
-            if again is not error:
-                raise
+        except Exception as told:
+            return told
+        return error
 
     def finish(self) -> tuple[dict[str, Any], Rows]:
         """Give the files their names; the case's part of the report, and its pictures."""

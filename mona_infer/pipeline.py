@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from mona_infer.align import on_grid_of
 from mona_infer.doubts import check_modality
 from mona_infer.errors import InputError, MonaError
-from mona_infer.jobs import Job
+from mona_infer.jobs import SEG, Job
 from mona_infer.memory import TooLarge, size_in_words
 from mona_infer.model import Model
 from mona_infer.outputs import Output, Rows, Wishes
@@ -152,7 +152,7 @@ def _scan(job: Job, model: Model, wishes: Wishes, budget: Budget) -> Iterator[tu
         return iter([read_volume(path, frame=wishes.frame, **options)])
 
     references = iter(()) if job.reference is None else read(job.reference)
-    for volume in read(job.scan, origin=job.out.suffix == ".dcm", **limits):
+    for volume in read(job.scan, origin=job.out.suffix == SEG, **limits):
         _check(volume, job, model, wishes)
         reference = next(references, None)
         if reference is not None:
@@ -169,7 +169,7 @@ def _scan(job: Job, model: Model, wishes: Wishes, budget: Budget) -> Iterator[tu
 
 def _check(volume: Volume, job: Job, model: Model, wishes: Wishes) -> None:
     check_modality(volume, model.task, force=wishes.force)
-    if job.out.suffix == ".dcm":
+    if job.out.suffix == SEG:
         from mona_infer.dicom_seg import check_origin
 
         check_origin(volume)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 from dataclasses import replace
 
 import models
@@ -148,6 +149,35 @@ def test_what_has_a_mask_is_not_done_again(folder, capsys):
     assert [p.name for p in times if times[p] != again[p]] == ["b.nii.gz"]
     mona("scans", "--out", "masks", "--model", "model.onnx", "--overwrite")
     assert all(p.stat().st_mtime_ns != again[p] for p in times)
+
+
+def test_a_disk_that_is_full_fails_its_case_alone_and_leaves_nothing(folder, monkeypatch):
+    (folder / "scans" / "bad.nii.gz").unlink()
+    opened = pathlib.Path.open
+
+    def open_(self, mode="r", *args):
+        file = opened(self, mode, *args)
+        if mode == "wb" and self.name.endswith("b.nii.gz"):
+            file.close()
+            return opened(pathlib.Path("/dev/full"), mode)
+        return file
+
+    monkeypatch.setattr(pathlib.Path, "open", open_)
+    with pytest.raises(CheckFailed, match=r"1 of 4 cases failed \(b\)"):
+        mona("scans", "--out", "masks", "--model", "model.onnx", "--stats", "s.json")
+    monkeypatch.undo()
+    (failed,) = [c for c in json.loads((folder / "s.json").read_text())["cases"] if "error" in c]
+    assert failed["error"] == "masks/b.nii.gz cannot be written: No space left on device"
+    assert sorted(p.name for p in (folder / "masks").iterdir()) == ["a.nii.gz", "d.nii.gz", "deep"]
+
+
+def test_class_names_never_lead_out_of_the_folder_of_maps(here):
+    names = ("background", "../../RV", "/etc/Myo", "L V")
+    classes = tuple(replace(c, name=name) for c, name in zip(models.TASK.classes, names, strict=True))
+    models.write(here / "odd.onnx", replace(models.TASK, classes=classes))
+    mona("scan.nii.gz", "--out", "m.nii.gz", "--model", "odd.onnx", "--probabilities", "maps")
+    found = sorted(p.relative_to(here / "maps").as_posix() for p in (here / "maps").rglob("*.nii.gz"))
+    assert found == [f"scan/{n}.nii.gz" for n in ("L_V", "______RV", "_etc_Myo", "background")]
 
 
 def test_folders_are_scored_against_folders(folder, capsys):
