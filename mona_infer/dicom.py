@@ -108,19 +108,19 @@ def _frames(
             with _ONE_AT_A_TIME, _quiet():  # not while the caller has the frame: other scans may have to be read
                 stack = arrange(slices, n, shown(path)) if n else stack
                 voxels, slope, intercept = _voxels(stack, chosen, path, budget, beside)
-                kept = _origin(stack, chosen, budget) if origin else ()
-            yield Volume(
-                voxels,
-                stack.affine,
-                slope=slope,
-                intercept=intercept,
-                source=str(path),
-                modality=chosen[0].modality or None,
-                notes=(*passed_over, *choice, *stack.notes),
-                frames=stack.frames,
-                origin=kept,
-            )
-            del voxels  # or this frame would be held while the next is read
+                volume = Volume(
+                    voxels,
+                    stack.affine,
+                    slope=slope,
+                    intercept=intercept,
+                    source=str(path),
+                    modality=chosen[0].modality or None,
+                    notes=(*passed_over, *choice, *stack.notes),
+                    frames=stack.frames,
+                    origin=_origin(stack, chosen, budget) if origin else (),
+                )
+            yield volume
+            del volume, voxels  # or this frame would be held while the next is read
 
 
 @contextmanager
