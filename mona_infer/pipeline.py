@@ -24,7 +24,7 @@ from mona_infer.model import Model
 from mona_infer.outputs import Output, Rows, Wishes
 from mona_infer.progress import waiting
 from mona_infer.read import label_ids, read_frames, read_volume
-from mona_infer.segmenter import Segmenter
+from mona_infer.segmenter import PLANNED, Segmenter
 from mona_infer.volume import Volume
 
 Case = tuple[dict[str, Any], Rows]
@@ -182,7 +182,7 @@ def _outcome(job: Job, pending: Future[Case], folder: bool, max_ram: int) -> Cas
     try:
         return pending.result()
     except TooLarge as error:
-        whole = error.needed + (max_ram - error.budget if max_ram else 0)
+        whole = int((error.needed - error.budget) / PLANNED) + max_ram if max_ram else error.needed
         limit = (
             f"--max-ram allows {size_in_words(max_ram)}" if max_ram else f"{size_in_words(error.budget)} can be used"
         )

@@ -155,8 +155,8 @@ def test_a_disk_that_is_full_fails_its_case_alone_and_leaves_nothing(folder, mon
     (folder / "scans" / "bad.nii.gz").unlink()
     opened = pathlib.Path.open
 
-    def open_(self, mode="r", *args):
-        file = opened(self, mode, *args)
+    def open_(self, mode="r", *args, **options):
+        file = opened(self, mode, *args, **options)
         if mode == "wb" and self.name.endswith("b.nii.gz"):
             file.close()
             return opened(pathlib.Path("/dev/full"), mode)
