@@ -129,7 +129,8 @@ class Segmenter:
         """Bytes that the engine takes for one slice: measured, since only the engine knows how it runs the network."""
         if not self._workspace:
             before = resident()
-            self.engine.run(np.zeros((1, *self.task.input_size), np.float32))
+            for _ in range(2):  # ONNX Runtime plans its memory in the first run and takes it anew in the second
+                self.engine.run(np.zeros((1, *self.task.input_size), np.float32))
             least = 4 * math.prod(self.task.input_size) * (1 + len(self.task.classes))
             self._workspace, self._most = max(resident() - before, least), 1
         return self._workspace
