@@ -26,7 +26,7 @@ from mona_infer.volume import Volume
 
 AHEAD = 2  # batches that are read before the network asks for them, and that wait to be restored after it
 STEPS = 255  # of a probability in a uint8
-PLANNED = 0.9  # of `max_ram`; the rest is for what allocators keep back (measured: up to 7 %)
+PLANNED = 0.9  # of `max_ram`; the rest is for what allocators keep back
 Logits = NDArray[np.float32]  # slices classes rows columns
 
 
