@@ -28,9 +28,10 @@ from pydicom.pixels.utils import iter_pixels
 from pydicom.uid import UID, RLELossless
 
 from mona_infer.dicom_slice import TIMES, Slice, shown, slices_of
-from mona_infer.dicom_source import File, files_at, one_sentence, opened, size_in_words
+from mona_infer.dicom_source import File, files_at, one_sentence, opened
 from mona_infer.dicom_stack import Stack, arrange
 from mona_infer.errors import InputError, MissingPart
+from mona_infer.memory import TooLarge
 from mona_infer.parts import install_command, requirements
 from mona_infer.volume import Volume
 
@@ -64,31 +65,62 @@ class _Header:
     pixel_bytes: int  # as really left in the file
 
 
-def read_dicom(path: Path, *, frame: int | None = None, series: str | None = None, budget: int) -> Volume:
+def read_dicom(
+    path: Path,
+    *,
+    frame: int | None = None,
+    series: str | None = None,
+    budget: int,
+    beside: int = 0,
+    origin: bool = False,
+) -> Volume:
     """The series at `path`: its largest, or the one whose UID, number or description is `series`.
 
-    `frame` chooses among the time points of a cine. Nothing over `budget` bytes is unpacked or allocated.
+    `frame` chooses among the time points of a cine.  Nothing over `budget` bytes is unpacked or allocated, of which
+    each voxel needs `beside` for what the caller will hold beside the scan.  `origin` keeps the headers.
     """
-    with _ONE_AT_A_TIME, _quiet(), files_at(path, budget) as files:
-        headers, passed_over = _headers(files, path, budget)
-        chosen, choice = _choose(headers, series, path)
-        slices: list[Slice] = []
-        for at, header in enumerate(chosen):
-            with one_sentence(header.file.name):
-                found = slices_of(header.tags, at, header.file.name)
-                _check_pixels(header, found[0])
-                slices += found
-        stack = arrange(slices, frame, shown(path))
-        voxels, slope, intercept = _voxels(stack, chosen, path, budget)
-        return Volume(
-            voxels,
-            stack.affine,
-            slope=slope,
-            intercept=intercept,
-            source=str(path),
-            modality=chosen[0].modality or None,
-            notes=(*passed_over, *choice, *stack.notes),
-        )
+    with closing(_frames(path, frame, False, series, budget, beside, origin)) as frames:
+        return next(frames)
+
+
+def read_dicom_frames(
+    path: Path, *, series: str | None = None, budget: int, beside: int = 0, origin: bool = False
+) -> Iterator[Volume]:
+    """Every time point of a cine in turn, one of them in memory at a time; of a series that is none, itself."""
+    return _frames(path, 0, True, series, budget, beside, origin)
+
+
+def _frames(
+    path: Path, frame: int | None, every: bool, series: str | None, budget: int, beside: int, origin: bool
+) -> Generator[Volume, None, None]:
+    with files_at(path, budget) as files:
+        with _ONE_AT_A_TIME, _quiet():
+            headers, passed_over = _headers(files, path, budget)
+            chosen, choice = _choose(headers, series, path)
+            slices: list[Slice] = []
+            for at, header in enumerate(chosen):
+                with one_sentence(header.file.name):
+                    found = slices_of(header.tags, at, header.file.name)
+                    _check_pixels(header, found[0])
+                    slices += found
+            stack = arrange(slices, frame, shown(path))
+        for n in range(stack.frames if every else 1):
+            with _ONE_AT_A_TIME, _quiet():  # not while the caller has the frame: other scans may have to be read
+                stack = arrange(slices, n, shown(path)) if n else stack
+                voxels, slope, intercept = _voxels(stack, chosen, path, budget, beside)
+                volume = Volume(
+                    voxels,
+                    stack.affine,
+                    slope=slope,
+                    intercept=intercept,
+                    source=str(path),
+                    modality=chosen[0].modality or None,
+                    notes=(*passed_over, *choice, *stack.notes),
+                    frames=stack.frames,
+                    origin=_origin(stack, chosen, budget) if origin else (),
+                )
+            yield volume
+            del volume, voxels  # or this frame would be held while the next is read
 
 
 @contextmanager
@@ -257,19 +289,30 @@ def _codestream_size(code: bytes) -> tuple[int, int, int]:
     return 0, 0, 0
 
 
-def _voxels(stack: Stack, headers: Sequence[_Header], path: Path, budget: int) -> tuple[NDArray[Any], float, float]:
+def _origin(stack: Stack, headers: Sequence[_Header], budget: int) -> tuple[tuple[Dataset, int], ...]:
+    """The whole header (all but the pixels) and the frame number within its file, of each slice of the stack."""
+    whole: dict[int, Dataset] = {}
+    for image in stack.slices:
+        if image.file not in whole:
+            with one_sentence(image.name), opened(headers[image.file].file, budget) as stream:
+                assert stream is not None
+                whole[image.file] = dcmread(stream, stop_before_pixels=True)
+    return tuple((whole[image.file], image.frame) for image in stack.slices)
+
+
+def _voxels(
+    stack: Stack, headers: Sequence[_Header], path: Path, budget: int, beside: int
+) -> tuple[NDArray[Any], float, float]:
     """The array of the stack (i along a row, j down a column, k slice), filled one slice at a time."""
     first = stack.slices[0]
     rows, columns = first.size
     one_rescale = len({image.rescale for image in stack.slices}) == 1  # PET and some MR rescale slice by slice
     dtype = first.dtype if one_rescale else np.dtype(np.float32)
     shape = (columns, rows, len(stack.slices))
-    need = columns * rows * len(stack.slices) * dtype.itemsize
+    need = columns * rows * len(stack.slices) * (dtype.itemsize + beside)
     if need > budget:
-        raise InputError(
-            f"{shown(path)}: {columns}x{rows}x{len(stack.slices)} voxels need {size_in_words(need)}, more than the "
-            f"memory budget of {size_in_words(budget)}; raise the budget or give a smaller series"
-        )
+        what = f"{shown(path)} ({columns}x{rows}x{len(stack.slices)} voxels)"
+        raise TooLarge(what, need, budget, "take a machine with more, or a smaller series")
     voxels = np.empty(shape, dtype, order="F")
     by_file: dict[int, list[tuple[int, Slice]]] = defaultdict(list)
     for k, image in enumerate(stack.slices):

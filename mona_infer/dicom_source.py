@@ -21,6 +21,7 @@ from pydicom.uid import DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian
 
 from mona_infer.dicom_slice import shown
 from mona_infer.errors import InputError, MonaError
+from mona_infer.memory import size_in_words
 
 
 @dataclass(frozen=True)
@@ -119,10 +120,6 @@ def _unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> BinaryIO:
             f"{shown(archive.filename)}: {shown(member.filename)} is not the size the zip says; zip it again"
         )
     return BytesIO(data)
-
-
-def size_in_words(count: int) -> str:
-    return f"{count / 2**30:.2f} GiB" if count >= 2**27 else f"{count / 2**20:.2f} MiB"
 
 
 @contextmanager

@@ -28,6 +28,7 @@ class Stack:
     slices: tuple[Slice, ...]
     affine: Floats
     notes: tuple[str, ...]
+    frames: int  # that were there to choose from
 
 
 def arrange(slices: Sequence[Slice], frame: int | None, where: str) -> Stack:
@@ -66,7 +67,7 @@ def arrange(slices: Sequence[Slice], frame: int | None, where: str) -> Stack:
     between_rows, between_columns = chosen[0].spacing
     affine[:3] = np.stack([row * between_columns, column * between_rows, step, chosen[0].position], axis=1)
     affine[:2] *= -1  # DICOM's left and posterior become NIfTI's right and anterior
-    return Stack(tuple(chosen), affine, tuple(notes))
+    return Stack(tuple(chosen), affine, tuple(notes), len(slices) // len(planes))
 
 
 def _refuse_mixtures(slices: Sequence[Slice], where: str) -> None:
@@ -123,7 +124,9 @@ def _one_frame(planes: list[list[Slice]], frame: int | None, where: str) -> tupl
         )
     if frame is None or not 0 <= frame < frames:
         found = "" if frame is None else f", not {frame}"
-        raise InputError(f"{where}: has {frames} frames; choose one with --frame 0..{frames - 1}{found}")
+        raise InputError(
+            f"{where}: has {frames} frames; choose one with --frame 0..{frames - 1}{found} (mona segment: or all)"
+        )
     key: Callable[[Slice], Any] = lambda image: image.times[at]  # noqa: E731
     note = f"frame {frame} of {frames} (0 to {frames - 1}), in the order of {TIMES[at][0]}"
     return [sorted(plane, key=key)[frame] for plane in planes], [note]

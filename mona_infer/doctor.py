@@ -46,7 +46,7 @@ def doctor(
 
 
 def examine() -> list[Finding]:
-    return [_python(), _kernels(), *_onnx_runtime(), _tensorrt(), *_training(), _codecs()]
+    return [_python(), _kernels(), *_onnx_runtime(), _tensorrt(), *_training(), _codecs(), _highdicom()]
 
 
 def _python() -> Finding:
@@ -119,6 +119,13 @@ def _codecs() -> Finding:
     if absent:
         return Finding("DICOM codecs", "missing", "only for compressed DICOM", install_command(*absent))
     return Finding("DICOM codecs", "ok", "compressed DICOM can be read")
+
+
+def _highdicom() -> Finding:
+    found = version("highdicom")
+    if found:
+        return Finding("highdicom", "ok", f"{found}, masks can be written as DICOM-SEG")
+    return Finding("highdicom", "missing", "only for masks as DICOM-SEG", _install("dicom-seg", "highdicom"))
 
 
 def _install(extra: str, package: str) -> str:

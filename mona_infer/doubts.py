@@ -46,7 +46,7 @@ def doubts(stack: SliceStack) -> list[str]:
     spacing = stack.slicing.reorder(volume.spacing)
     words = []
     for name, values in measures(shape, spacing, stack.low, stack.high).items():
-        if name not in task.seen or (name == "intensity span" and task.intensity.rule == "window"):
+        if name not in task.seen or (name == "intensity span" and not _spans_tell(task)):
             continue
         (low, high), (unit, factor) = task.seen[name], RANGES[name]
         odd = [v for v in values if not low / factor <= v <= high * factor]
@@ -66,3 +66,9 @@ def doubts(stack: SliceStack) -> list[str]:
                 f"its middle slice hardly reaches the intensities {stack.low:g} to {stack.high:g}; is it in HU?"
             )
     return words
+
+
+def _spans_tell(task: Task) -> bool:
+    """Not where a window decides, nor where every span of training was the same: those scans were normalised before."""
+    low, high = task.seen["intensity span"]
+    return task.intensity.rule != "window" and high - low > 1e-6 * high

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mona_infer.metrics import Score, score_case
-from mona_infer.picture import Picture, overlay
 from mona_infer.read import label_ids
 from mona_infer.segmenter import Segmentation
 from mona_infer.volume import Volume
+
+if TYPE_CHECKING:
+    from mona_infer.picture import Picture
 
 COLUMNS, MOST = 4, 12  # of a preview: tiles in a row, and of one scan
 
@@ -42,22 +43,32 @@ def findings(found: Segmentation) -> dict[str, Any]:
 
 def scores(found: Segmentation, reference: Volume) -> dict[str, dict[str, Any]]:
     """DSC and distances (mm, `sound` definition) by class name; the reference lies on the scan's grid."""
+    from mona_infer.metrics import score_case
+
     classes = {c.id: c.name for c in found.stack.task.classes[1:]}
-    measured: dict[int, Score] = score_case(
-        np.asarray(found.mask.voxels), label_ids(reference), reference.spacing, list(classes)
-    )
+    measured = score_case(np.asarray(found.mask.voxels), label_ids(reference), reference.spacing, list(classes))
     return {classes[label]: asdict(score) for label, score in measured.items()}
 
 
-def preview(found: Segmentation, name: str) -> list[list[tuple[str, Picture]]]:
-    """Rows of slices with the mask over them, spread over the part of the stack that the mask fills."""
+def preview(found: Segmentation, name: str, frame: int | None = None) -> list[list[tuple[str, Picture]]]:
+    """Rows of slices with the mask over them, spread over the part of the stack that the mask fills.
+
+    Of frame `frame` of a cine the middle slice alone, which shows the beat.
+    """
+    from mona_infer.picture import overlay, square_pixels
+
     stack, view = found.stack, found.stack.slicing.view
-    filled = np.nonzero([plane.any() for plane in view(found.mask.voxels)])[0]
-    first, last = (int(filled[0]), int(filled[-1])) if len(filled) else (0, len(stack) - 1)
-    chosen = np.unique(np.linspace(first, last, min(MOST, last - first + 1)).round().astype(int))
+    if frame is None:
+        filled = np.nonzero([plane.any() for plane in view(found.mask.voxels)])[0]
+        first, last = (int(filled[0]), int(filled[-1])) if len(filled) else (0, len(stack) - 1)
+        chosen = np.unique(np.linspace(first, last, min(MOST, last - first + 1)).round().astype(int))
+    else:
+        chosen, name = np.array([len(stack) // 2]), f"{name}, frame {frame}"
+    _, rows, columns = stack.slicing.reorder(stack.volume.spacing)
     tiles = []
     for k in chosen:
         plane = stack.volume.intensities(view(stack.volume.voxels)[k])
         grey = (plane - stack.low) / max(stack.high - stack.low, 1e-9)
-        tiles.append((f"{name}, slice {k}", overlay(grey, view(found.mask.voxels)[k], stack.task)))
+        picture = overlay(grey, view(found.mask.voxels)[k], stack.task)
+        tiles.append((f"{name}, slice {k}", square_pixels(picture, (rows, columns))))
     return [tiles[n : n + COLUMNS] for n in range(0, len(tiles), COLUMNS)]

@@ -10,6 +10,7 @@ from pathlib import Path
 from mona_infer.errors import InputError
 
 SUFFIXES = (".nii.gz", ".nii")
+SEG = ".dcm"  # a mask of this name is a DICOM Segmentation
 LEFT_BEHIND = 3600  # seconds: a temporary file older than this belongs to a process that was killed
 
 
@@ -22,17 +23,21 @@ class Job:
 
 
 def find_jobs(scan: Path, out: Path, reference: Path | None = None) -> tuple[list[Job], bool]:
-    """The jobs, and whether they are those of a folder: of a folder and an --out that is no NIfTI name."""
+    """The jobs, and whether they are those of a folder: of a folder and an --out that is no name of a mask."""
     if not scan.exists():
         raise InputError(f"{scan} does not exist")
     if reference is not None and not reference.exists():
         raise InputError(f"{reference} (of --reference) does not exist")
-    if out.name.endswith(SUFFIXES):
+    if out.name.endswith((*SUFFIXES, SEG)):
+        if out.name.endswith(SEG) and scan.name.lower().endswith(SUFFIXES):
+            raise InputError(
+                f"{scan} is NIfTI, so there is no series for a DICOM-SEG to refer to; give --out a .nii.gz name"
+            )
         if out.resolve() == scan.resolve():
             raise InputError(f"{out} is the scan itself; give the mask another name")
         return [Job(_stem(scan), scan, out, reference)], False
     if not scan.is_dir():
-        raise InputError(f"{out}: the mask of a scan is written as .nii or .nii.gz")
+        raise InputError(f"{out}: the mask of a scan is written as .nii or .nii.gz, of a DICOM series also as .dcm")
     if out.resolve().is_relative_to(scan.resolve()):
         raise InputError(f"{out} lies inside {scan}, where its masks would be taken for scans; choose another --out")
     jobs: dict[str, Job] = {}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 
 
 def version(package: str) -> str | None:
+    import importlib.metadata  # not at the top: a command that lacks nothing has no use for it, and it takes its time
+
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -15,6 +16,8 @@ def version(package: str) -> str | None:
 
 def requirements(extra: str) -> dict[str, str]:
     """Package name -> requirement, for one extra of pyproject.toml as it was installed."""
+    import importlib.metadata
+
     found = {}
     for line in importlib.metadata.requires("mona") or []:
         requirement, _, marker = line.partition(";")

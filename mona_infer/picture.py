@@ -29,10 +29,20 @@ def overlay(plane: NDArray[Any], labels: NDArray[Any] | None, task: Task) -> Pic
     return np.asarray(grey, np.uint8)
 
 
-def montage(path: Path, tiles: list[list[tuple[str, Picture]]]) -> None:
-    """Write rows of captioned tiles as one PNG; rows may differ in length."""
+def square_pixels(picture: Picture, spacing: tuple[float, float]) -> Picture:
+    """Rows or columns repeated so that millimetres (of rows and columns) are as long in both directions."""
+    finest = min(spacing)
+    rows, columns = (
+        np.arange(round(n * s / finest)) * finest / s for n, s in zip(picture.shape, spacing, strict=False)
+    )
+    return np.asarray(picture[rows.astype(int)][:, columns.astype(int)])
+
+
+def montage(path: Path, tiles: list[list[tuple[str, Picture]]], legend: Task | None = None) -> None:
+    """Write rows of captioned tiles as one PNG; rows may differ in length.  A Task's classes become its last line."""
     columns = max(len(row) for row in tiles)
-    sheet = Image.new("RGB", (columns * (TILE + 4) + 4, len(tiles) * (TILE + CAPTION + 4) + 4), (24, 24, 24))
+    height = len(tiles) * (TILE + CAPTION + 4) + 4 + (CAPTION if legend else 0)
+    sheet = Image.new("RGB", (columns * (TILE + 4) + 4, height), (24, 24, 24))
     draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=11)
     for r, row in enumerate(tiles):
         for c, (caption, picture) in enumerate(row):
@@ -41,6 +51,10 @@ def montage(path: Path, tiles: list[list[tuple[str, Picture]]]) -> None:
             size = round(picture.shape[1] * scale), round(picture.shape[0] * scale)
             sheet.paste(Image.fromarray(picture).resize(size, Image.Resampling.BICUBIC), (x, y + CAPTION))
             draw.text((x, y), caption, (230, 230, 230), font)
+    at = 4.0
+    for label in legend.classes[1:] if legend else ():
+        draw.text((at, height - CAPTION), label.name, label.colour, font)
+        at += draw.textlength(label.name, font) + 12
     with atomic_path(path) as temporary:
         sheet.save(temporary, format="PNG")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -13,16 +14,28 @@ PATIENCE = 2.0  # seconds before a bar appears
 
 def progress(items: Iterable[T], total: int, doing: str) -> Iterator[T]:
     """Pass items on, telling a waiting terminal (on standard error) how many are done."""
+    with waiting(doing) as tell:
+        for done, item in enumerate(items, start=1):
+            yield item
+            tell(done, total)
+
+
+@contextmanager
+def waiting(doing: str) -> Iterator[Callable[[float, int], None]]:
+    """What tells the terminal how much is done of how much; parts of one count too."""
     if not sys.stderr.isatty():
-        yield from items
+        yield lambda done, total: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = TextColumn(doing), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(doing, total=total, visible=False)
+    # Lines printed meanwhile go above the bar; but never into it from a standard output that is a file.
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
+        task = bar.add_task(doing, total=None, visible=False)
         start = time.monotonic()
-        for item in items:
-            yield item
-            bar.update(task, advance=1, visible=time.monotonic() - start > PATIENCE)
+
+        def tell(done: float, total: int) -> None:
+            bar.update(task, completed=done, total=total, visible=time.monotonic() - start > PATIENCE)
+
+        yield tell

@@ -2,40 +2,64 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from mona_infer.errors import InputError
+from mona_infer.memory import memory_budget
 from mona_infer.volume import Volume
 from mona_kernels.native import Labels
 
 
-def memory_budget() -> int:
-    """Bytes one volume may take: three quarters of the machine, so that a mask still fits beside it."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 3 // 4
-    except (AttributeError, ValueError, OSError):
-        return 8 << 30
-
-
-def read_volume(path: Path | str, *, frame: int | None = None, series: str | None = None) -> Volume:
+def read_volume(
+    path: Path | str,
+    *,
+    frame: int | None = None,
+    series: str | None = None,
+    budget: int = 0,
+    beside: int = 0,
+    origin: bool = False,
+) -> Volume:
     """Read a NIfTI file, a DICOM folder, a zip of one, or a DICOM file.
 
-    `frame` chooses one of a 4-D or cine series, `series` one of several in a DICOM folder.
+    `frame` chooses one of a 4-D or cine series, `series` one of several in a DICOM folder.  `budget` is how many bytes
+    may be held (default: most of the machine's), `beside` how many of them the caller needs for each voxel.  `origin`
+    keeps the headers of DICOM slices, for what has to refer to them.
     """
-    path = Path(path)
+    path, budget = Path(path), budget or memory_budget()
+    if _is_nifti(path):
+        from mona_infer.nifti import read_nifti
+
+        return read_nifti(path, frame=frame, budget=budget, beside=beside)
+    from mona_infer.dicom import read_dicom
+
+    return read_dicom(path, frame=frame, series=series, budget=budget, beside=beside, origin=origin)
+
+
+def read_frames(
+    path: Path | str, *, series: str | None = None, budget: int = 0, beside: int = 0, origin: bool = False
+) -> Iterator[Volume]:
+    """The frames of a 4-D scan or cine series, read one by one as they are asked for; of any other scan, itself."""
+    path, budget = Path(path), budget or memory_budget()
+    if _is_nifti(path):
+        from mona_infer.nifti import read_nifti_frames
+
+        return read_nifti_frames(path, budget=budget, beside=beside)
+    from mona_infer.dicom import read_dicom_frames
+
+    return read_dicom_frames(path, series=series, budget=budget, beside=beside, origin=origin)
+
+
+def _is_nifti(path: Path) -> bool:
+    """Whether it is NIfTI, else it is DICOM; what is neither is refused."""
     if not path.exists():
         raise InputError(f"{path} does not exist")
     if path.name.lower().endswith((".nii", ".nii.gz")) and path.is_file():
-        from mona_infer.nifti import read_nifti
-
-        return read_nifti(path, frame=frame, budget=memory_budget())
+        return True
     if path.is_dir() or path.suffix.lower() in (".zip", ".dcm", ".ima") or _is_dicom(path):
-        from mona_infer.dicom import read_dicom
-
-        return read_dicom(path, frame=frame, series=series, budget=memory_budget())
+        return False
     raise InputError(f"{path} is neither NIfTI (.nii, .nii.gz) nor DICOM (a folder, a .zip or a .dcm file)")
 
 

@@ -3,39 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mona_infer.errors import CheckFailed, InputError, MonaError
+from mona_infer.errors import CheckFailed, InputError
 
 if TYPE_CHECKING:
-    from mona_infer.jobs import Job
-    from mona_infer.picture import Picture
-    from mona_infer.segmenter import Segmentation, Segmenter
-    from mona_infer.volume import Volume
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """What to do with every case."""
-
-    frame: int | None
-    series: str | None
-    force: bool
-    probabilities: Path | None
-    details: bool  # confidence is wanted
-    pictures: bool
+    from mona_infer.segmenter import Segmenter
 
 
 def segment(
     scan: Path = typer.Argument(..., metavar="SCAN", help="NIfTI file, DICOM folder or zip, or a folder of such."),
-    out: Path = typer.Option(..., metavar="MASK", help="The mask (.nii, .nii.gz); of a folder of scans, a folder."),
+    out: Path = typer.Option(
+        ..., metavar="MASK", help="The mask: .nii.gz, .nii, of DICOM also .dcm; of a folder of scans, a folder."
+    ),
     model: Path | None = typer.Option(None, help="Default: $MONA_MODEL, else the newest export under runs/."),
     engine: str = typer.Option("auto", help="auto, cpu, cuda, tensorrt, ort-tensorrt."),
     reference: Path | None = typer.Option(None, help="Measure DSC and ASD against this mask (or folder of masks)."),
@@ -44,12 +28,13 @@ def segment(
     probabilities: Path | None = typer.Option(None, metavar="FOLDER", help="Write a probability map for each class."),
     stats: Path | None = typer.Option(None, metavar="FILE", help="Write volumes, areas and confidence as JSON."),
     preview: Path | None = typer.Option(None, metavar="PNG", help="Draw slices with the mask over them."),
-    frame: int | None = typer.Option(None, min=0, help="Which frame of a 4-D scan or cine series, counted from 0."),
+    frame: str | None = typer.Option(None, metavar="N|all", help="Which frame of a 4-D scan or cine, from 0; or all."),
     series: str | None = typer.Option(None, help="Which series of a DICOM folder: number, description or UID."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Segment again what has a mask already."),
     force: bool = typer.Option(False, "--force", help="Also scans of another modality than the model's."),
     threads: int = typer.Option(0, min=0, help="Of the network. Default: all cores."),
     batch: int | None = typer.Option(None, min=1, help="Slices at a time. Default: what the engine likes best."),
+    max_ram: str | None = typer.Option(None, metavar="SIZE", help="Hold no more memory than this, such as 2GB."),
     json_path: str | None = typer.Option(None, "--json", metavar="[FILE]", help="Write one JSON object."),
 ) -> None:
     """Segment a scan, or every scan of a folder, with an exported model.
@@ -58,46 +43,68 @@ def segment(
     already is not done again.
     """
     from mona_infer.find_model import find_model
-    from mona_infer.jobs import clear_left_behind, find_jobs
-    from mona_infer.segmenter import Segmenter
+    from mona_infer.jobs import SEG, clear_left_behind, find_jobs
+    from mona_infer.memory import parse_size
+    from mona_infer.model import read_model
+    from mona_infer.outputs import Wishes
+    from mona_infer.pipeline import run
 
     for path, suffix in ((stats, ".json"), (preview, ".png")):
         if path is not None and path.suffix != suffix:
             raise InputError(f"expected --{'stats' if suffix == '.json' else 'preview'} FILE{suffix}, found {path}")
+    if frame is not None and frame != "all" and not frame.isdecimal():
+        raise InputError(f"expected --frame all or a number from 0 on, found {frame!r}")
+    ram = parse_size(max_ram) if max_ram else 0
     jobs, folder = find_jobs(scan, out, reference)
     kept = [] if overwrite else [job for job in jobs if job.out.exists()]
     if kept and not folder:
         raise InputError(f"{out} exists already; --overwrite replaces it")
-    segmenter = Segmenter(find_model(model), engine=engine, tta=tta, largest=largest, batch=batch, threads=threads)
-    chosen = f"{segmenter.model.path} ({segmenter.model.precision}) on {segmenter.engine.words}"
-    if json_path != "-":
-        typer.echo(f"model {chosen}")
+    if out.suffix == SEG:
+        from mona_infer.dicom_seg import check_highdicom
+
+        check_highdicom()
+    sealed = read_model(find_model(model))
+    quiet, chosen = json_path == "-", ""
+
+    def start() -> Segmenter:
+        nonlocal chosen
+        from mona_infer.segmenter import Segmenter
+
+        made = Segmenter(sealed, engine=engine, tta=tta, largest=largest, batch=batch, threads=threads, max_ram=ram)
+        chosen = f"{sealed.path} ({sealed.precision}) on {made.engine.words}"
+        if not quiet:
+            typer.echo(f"model {chosen}")
+        return made
+
     wishes = Wishes(
-        frame, series, force, probabilities, stats is not None or json_path is not None, preview is not None
+        frame=None if frame in (None, "all") else int(frame or 0),
+        every_frame=frame == "all",
+        series=series,
+        force=force,
+        probabilities=probabilities,
+        details=stats is not None or json_path is not None,
+        pictures=preview is not None,
     )
     clear_left_behind(jobs)
     todo = [job for job in jobs if job not in kept]
     cases, pictures = [], []
-    for case, rows in _run(todo, segmenter, wishes, folder):
+    for case, rows in run(todo, sealed, wishes, start, folder=folder, max_ram=ram) if todo else ():
         cases.append(case)
         pictures += rows
-        _tell(case, quiet=json_path == "-")
+        _tell(case, quiet=quiet)
     failed = [case for case in cases if "error" in case]
     written = [str(out)] if len(failed) < len(cases) else []
-    report: dict[str, Any] = {
-        "model": {"path": str(segmenter.model.path), "sha256": segmenter.model.seal},
-        "engine": chosen,
-    }
+    report: dict[str, Any] = {"model": {"path": str(sealed.path), "sha256": sealed.seal}, "engine": chosen or None}
     report |= {"cases": cases, "kept": [job.name for job in kept], "failed": len(failed)}
     written += _write(report, stats, json_path)
     if preview is not None and pictures:
         from mona_infer.picture import montage
 
-        montage(preview, pictures)
+        montage(preview, pictures, sealed.task)
         written.append(str(preview))
     if probabilities is not None and len(failed) < len(cases):
         written.append(str(probabilities))
-    if json_path != "-":
+    if not quiet:
         if folder:
             done = len(cases) - len(failed)
             typer.echo(f"{done} segmented, {len(kept)} had a mask already, {len(failed)} failed")
@@ -108,87 +115,6 @@ def segment(
         raise CheckFailed(f"{len(failed)} of {len(jobs)} cases failed ({names}); the others are done")
 
 
-Case = tuple[dict[str, Any], "list[list[tuple[str, Picture]]]"]
-
-
-def _run(jobs: list[Job], segmenter: Segmenter, wishes: Wishes, folder: bool) -> Iterator[Case]:
-    """Each case's findings and pictures, in order: the next scan is read and the last mask written meanwhile."""
-    from mona_infer.progress import progress
-
-    with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(1) as writer:
-        scans: dict[int, Future[Any]] = {}
-        last: Future[Case] | None = None
-
-        def read(n: int) -> None:
-            if n < len(jobs):
-                scans[n] = reader.submit(_read, jobs[n], segmenter, wishes)
-
-        read(0)
-        for n, job in enumerate(progress(jobs, len(jobs), "segmenting")):
-            read(n + 1)
-            pending: Future[Case]
-            try:
-                volume, reference = scans.pop(n).result()
-                found = segmenter.segment(
-                    volume, confidence=wishes.details, probabilities=wishes.probabilities is not None
-                )
-                pending = writer.submit(_finish, job, found, reference, wishes)
-            except Exception as error:
-                pending = Future()
-                pending.set_exception(error)
-            if last is not None:
-                yield _outcome(jobs[n - 1], last, folder)
-            last = pending
-        if last is not None:
-            yield _outcome(jobs[-1], last, folder)
-
-
-def _outcome(job: Job, pending: Future[Case], folder: bool) -> Case:
-    """What became of a case.  Of a folder every failure is a line of the report; a single scan's is the command's."""
-    try:
-        return pending.result()
-    except Exception as error:
-        if not folder:
-            raise
-        known = isinstance(error, MonaError | OSError | MemoryError)
-        words = str(error) if known and str(error) else f"{type(error).__name__}: {error}"
-        return {"case": job.name, "scan": str(job.scan), "error": " ".join(words.split())}, []
-
-
-def _read(job: Job, segmenter: Segmenter, wishes: Wishes) -> tuple[Volume, Volume | None]:
-    """The scan and, on its grid, the reference: both are known to be good before the network starts."""
-    from mona_infer.align import on_grid_of
-    from mona_infer.doubts import check_modality
-    from mona_infer.read import label_ids, read_volume
-
-    volume = read_volume(job.scan, frame=wishes.frame, series=wishes.series)
-    check_modality(volume, segmenter.task, force=wishes.force)
-    if job.reference is None:
-        return volume, None
-    reference = on_grid_of(read_volume(job.reference, frame=wishes.frame), volume)
-    label_ids(reference)
-    return volume, reference
-
-
-def _finish(job: Job, found: Segmentation, reference: Volume | None, wishes: Wishes) -> Case:
-    from mona_infer.doubts import doubts
-    from mona_infer.findings import findings, preview, scores
-    from mona_infer.nifti import write_mask, write_nifti
-
-    case: dict[str, Any] = {"case": job.name, "scan": str(job.scan), "mask": str(job.out)}
-    case["spacing"] = [round(s, 6) for s in found.mask.spacing]
-    case["classes"] = findings(found)
-    case["warnings"] = [*found.mask.notes, *doubts(found.stack)]
-    if reference is not None:
-        case["scores"] = scores(found, reference)
-    rows = preview(found, job.name) if wishes.pictures else []
-    for name, chances in found.probabilities.items():
-        assert wishes.probabilities is not None
-        write_nifti(wishes.probabilities / job.name / f"{name}.nii.gz", chances)
-    write_mask(job.out, found.mask)  # last of all: a mask that is there is a case that is done
-    return case, rows
-
-
 def _tell(case: dict[str, Any], *, quiet: bool) -> None:
     if "error" in case:
         typer.echo(f"{case['case']}: {case['error']}", err=True)
@@ -197,12 +123,23 @@ def _tell(case: dict[str, Any], *, quiet: bool) -> None:
         typer.echo(f"warning: {case['case']}: {words}", err=True)
     if quiet:
         return
+    if "frames" in case:
+        typer.echo(f"{case['case']}: {_beat(case)}")
+        return
     parts = []
     for name, entry in case["classes"].items():
         score = case.get("scores", {}).get(name)
         asd = f", ASD {score['asd']:.2f} mm" if score and score["asd"] is not None else ""
         parts.append(f"{name} {entry['ml']:.1f} mL" + (f" (DSC {score['dsc']:.3f}{asd})" if score else ""))
     typer.echo(f"{case['case']}: {', '.join(parts)}")
+
+
+def _beat(case: dict[str, Any]) -> str:
+    count, cine = len(case["frames"]), case["cine"]
+    if cine is None:
+        return f"{count} frames; no class of this model is the left ventricle, or it was found nowhere"
+    ends = ", ".join(f"{end} {cine[end]['ml']:.1f} mL (frame {cine[end]['frame']})" for end in ("ED", "ES"))
+    return f"{count} frames, {cine['class']} {ends}, ejection fraction {100 * cine['ejection_fraction']:.0f} %"
 
 
 def _write(report: dict[str, Any], stats: Path | None, json_path: str | None) -> list[str]:

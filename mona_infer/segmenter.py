@@ -19,12 +19,14 @@ from numpy.typing import NDArray
 from mona_infer.components import keep_largest
 from mona_infer.engine import choose
 from mona_infer.errors import InputError
+from mona_infer.memory import TooLarge, memory_budget, resident
 from mona_infer.model import Model, read_model
 from mona_infer.stack import SliceStack
 from mona_infer.volume import Volume
 
 AHEAD = 2  # batches that are read before the network asks for them, and that wait to be restored after it
 STEPS = 255  # of a probability in a uint8
+PLANNED = 0.9  # of `max_ram`; the rest is for what allocators keep back
 Logits = NDArray[np.float32]  # slices classes rows columns
 
 
@@ -43,7 +45,8 @@ class Segmenter:
 
     `model` is a file of `mona export`, or one that was read.  `engine` is a name of `mona_infer.engine.ENGINES`.
     `tta` averages over the slice and its mirror images: four times the work.  `largest` keeps, of each class, only
-    the largest connected piece.  `batch` and `threads` default to what the engine likes and to all cores.
+    the largest connected piece.  `batch` and `threads` default to what the engine likes and to all cores.  `max_ram` is
+    how many bytes this process may hold: batches are made smaller to fit, and a scan that does not fit is refused.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Segmenter:
         largest: bool = False,
         batch: int | None = None,
         threads: int = 0,
+        max_ram: int = 0,
     ) -> None:
         self.model = model if isinstance(model, Model) else read_model(model)
         self.task = self.model.task
@@ -63,14 +67,25 @@ class Segmenter:
         self.batch = batch or self.engine.batch
         if self.batch < 1:
             raise InputError(f"expected a batch of at least one slice, found {batch}")
+        self.max_ram = max_ram
+        self._workspace = 0  # bytes that the engine takes for a slice, once measured
+        self._most = 0  # slices that it was given at a time: what it took for them, it keeps
 
     def __call__(self, volume: Volume) -> Volume:
         """The mask of a scan: label ids of the Task, on the scan's own grid."""
         return self.segment(volume).mask
 
-    def segment(self, volume: Volume, *, confidence: bool = False, probabilities: bool = False) -> Segmentation:
-        """The mask, and how sure the network was of it."""
+    def segment(
+        self,
+        volume: Volume,
+        *,
+        confidence: bool = False,
+        probabilities: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Segmentation:
+        """The mask, and how sure the network was of it; `progress` is told how many slices of how many are done."""
         stack = SliceStack(volume, self.task)
+        batch = self._fitting_batch(stack, probabilities) if self.max_ram else self.batch
         mask, names = stack.empty_mask(), [c.name for c in self.task.classes]
         sure = _Sureness(len(names)) if confidence else None
         maps = [np.zeros(volume.shape, np.uint8, order="F") for _ in names] if probabilities else []
@@ -84,7 +99,10 @@ class Segmenter:
                 for n, values in enumerate(np.moveaxis(stack.at_native_size(chances), 1, 0)) if maps else ():
                     stack.slicing.view(maps[n])[start : start + len(logits)] = np.rint(values * STEPS)
 
-        self._stream(stack, restore)
+            if progress is not None:
+                progress(min(start + batch, len(stack)), len(stack))
+
+        self._stream(stack, batch, restore)
         if self.largest:
             keep_largest(mask)
         found = volume.with_voxels(mask)
@@ -95,16 +113,53 @@ class Segmenter:
             {name: _probability(volume, steps) for name, steps in zip(names, maps, strict=False)},
         )
 
-    def _stream(self, stack: SliceStack, restore: Callable[[int, Logits], None]) -> None:
+    def reading_budget(self, probabilities: bool) -> tuple[int, int]:
+        """Bytes that a scan and what is held beside it may take now, and how many of them each voxel needs beside."""
+        beside = (1 if max(c.id for c in self.task.classes) < 256 else 2) + probabilities * len(self.task.classes)
+        if not self.max_ram:
+            return memory_budget(), beside
+        workspace = self._network_workspace()
+        return max(1, int(PLANNED * self.max_ram) - self._resident() - workspace), beside
+
+    def _resident(self) -> int:
+        """Bytes held now, but for what the engine keeps from earlier slices and will use again."""
+        return resident() - self._most * self._workspace
+
+    def _network_workspace(self) -> int:
+        """Bytes that the engine takes for one slice: measured, since only the engine knows how it runs the network."""
+        if not self._workspace:
+            before = resident()
+            for _ in range(2):  # ONNX Runtime plans its memory in the first run and takes it anew in the second
+                self.engine.run(np.zeros((1, *self.task.input_size), np.float32))
+            least = 4 * math.prod(self.task.input_size) * (1 + len(self.task.classes))
+            self._workspace, self._most = max(resident() - before, least), 1
+        return self._workspace
+
+    def _fitting_batch(self, stack: SliceStack, probabilities: bool) -> int:
+        """As many slices at a time as `max_ram` allows beside the mask that is about to be made."""
+        classes, native, inside = len(self.task.classes), math.prod(stack.native_size), math.prod(self.task.input_size)
+        _, beside = self.reading_budget(probabilities)
+        waiting = 4 * (AHEAD + 1) * (1 + classes) * inside  # slices and logits on their way
+        at_work = 4 * native * (3 + probabilities * 2 * classes) + probabilities * 8 * classes * inside
+        each = self._network_workspace() + waiting + at_work
+        needed = self._resident() + beside * native * len(stack)
+        planned = int(PLANNED * self.max_ram)
+        if needed + each > planned:
+            raise TooLarge(stack.volume.source, needed + each, planned, "allow that, or cut the scan")
+        batch = min(self.batch, (planned - needed) // each)
+        self._most = max(self._most, batch)
+        return batch
+
+    def _stream(self, stack: SliceStack, batch: int, restore: Callable[[int, Logits], None]) -> None:
         """Batches through the network while the next are read and the last are restored, `AHEAD` of each at most."""
-        starts = iter(range(0, len(stack), self.batch))
+        starts = iter(range(0, len(stack), batch))
         ahead: deque[tuple[int, Future[NDArray[np.float32]]]] = deque()
         behind: deque[Future[None]] = deque()
         with ThreadPoolExecutor(1) as reading, ThreadPoolExecutor(1) as restoring:
 
             def ask() -> None:
                 for start in starts:
-                    stop = min(start + self.batch, len(stack))
+                    stop = min(start + batch, len(stack))
                     ahead.append((start, reading.submit(stack.read, start, stop)))
                     return
 
@@ -133,7 +188,8 @@ class Segmenter:
             assert total is not None
             logits = np.log(np.maximum(total / 4, 1e-12))  # logits of the mean probability: what restoring takes
         if not math.isfinite(float(logits.sum())):  # an fp16 network that overflows would give a black mask
-            raise InputError("the network's answer is not finite on this scan; export the model with --precision fp32")
+            remedy = "the run may be broken" if self.model.precision == "fp32" else "export it with --precision fp32"
+            raise InputError(f"{self.model.path}: its answer to this scan is not finite; {remedy}")
         return np.ascontiguousarray(logits)
 
 

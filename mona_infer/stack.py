@@ -25,6 +25,7 @@ class SliceStack:
         self._voxels = self.slicing.view(volume.voxels)  # slices rows columns
         self.low, self.high = intensity_range(volume, task.intensity)
         self._ids = np.array([c.id for c in task.classes])
+        self._ids_are_indices = bool((self._ids == np.arange(len(self._ids))).all())
         self._window = centred(task.size, task.input_size)
 
     def __len__(self) -> int:
@@ -63,7 +64,9 @@ class SliceStack:
         found = native.argmax_resized(logits, self.native_size, order=self.task.mask_order)
         if self.task.window is not None:
             found *= self._inside
-        self.slicing.view(mask)[start : start + len(logits)] = self._ids.astype(mask.dtype)[found]
+        if not self._ids_are_indices:  # looking up every voxel takes longer than all else here
+            found = self._ids.astype(mask.dtype)[found]
+        self.slicing.view(mask)[start : start + len(logits)] = found
 
     def at_native_size(self, chances: NDArray[np.float32]) -> NDArray[np.float32]:
         """Probabilities (n, classes, rows, columns) resized linearly to slices as scanned; background outside."""

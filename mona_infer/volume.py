@@ -27,6 +27,8 @@ class Volume:
     modality: str | None = None  # "CT", "MR", ... where the file says so
     header: Any = None  # the NIfTI header, so that a mask can repeat its codes and quaternions to the bit
     notes: tuple[str, ...] = ()  # what the reader noticed and the user should hear
+    frames: int = 1  # in the file that this one was read from
+    origin: tuple[Any, ...] = ()  # of a DICOM series, where asked for: header and frame number of each slice k
 
     def __post_init__(self) -> None:
         if self.voxels.ndim != 3 or 0 in self.voxels.shape:
@@ -36,6 +38,8 @@ class Volume:
         spacing = self.spacing
         if min(spacing) < 1e-4 or max(spacing) > 1e4:
             raise InputError(f"{self.source}: voxel spacing {spacing} mm is not plausible")
+        if np.abs(self.affine[:3, 3]).max() > 1e6:
+            raise InputError(f"{self.source}: the affine puts it more than a kilometre away, which is not plausible")
         # An affine whose axes (nearly) share a plane maps the volume onto a sheet: no geometry can be kept.
         if abs(np.linalg.det(self.affine[:3, :3] / spacing)) < 0.05:
             raise InputError(f"{self.source}: the affine is singular, the voxel axes do not span space")

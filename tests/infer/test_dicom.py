@@ -739,7 +739,7 @@ def test_the_budget_is_checked_before_allocating_or_decoding(tmp_path, monkeypat
     np.testing.assert_array_equal(read(tmp_path, budget=voxels.nbytes).voxels, voxels)
     monkeypatch.setattr("mona_infer.dicom.iter_pixels", None)
     monkeypatch.setattr(np, "empty", None)
-    refused(tmp_path, "64x64x8 voxels", "memory budget", budget=voxels.nbytes - 1)
+    refused(tmp_path, "64x64x8 voxels", "of memory", budget=voxels.nbytes - 1)
 
 
 def test_peak_memory_is_the_volume_and_a_slice(tmp_path):

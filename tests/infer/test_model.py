@@ -6,10 +6,11 @@ import models
 import numpy as np
 import onnx
 import pytest
+from hostile_models import hostile
 
 from mona_infer.engine import OnnxEngine, choose
 from mona_infer.errors import InputError, MissingPart
-from mona_infer.model import FACTS, METADATA, SEAL_BYTES, opened, read_model, seal
+from mona_infer.model import SEAL_BYTES, opened, read_model, seal
 from mona_infer.protobuf import entry, fields
 
 CONTENT = models.model_bytes(metrics={"dsc": 0.9})
@@ -45,37 +46,6 @@ def test_every_cut_and_every_addition_is_refused():
     for extra in (b"\0", b"x" * SEAL_BYTES, CONTENT[-SEAL_BYTES:]):
         with pytest.raises(InputError):
             opened("model.onnx", CONTENT + extra)
-
-
-def hostile():
-    task = json.loads(models.TASK.to_json())
-    graph = models.graph()
-    plain = graph.SerializeToString()
-    yield "noise", seal(np.random.default_rng(0).bytes(500), {"task": task})
-    yield "no graph", seal(b"", {"task": task})
-    yield "two graphs", seal(plain + plain, {"task": task})
-    yield "two descriptions", seal(plain + entry(FACTS, b"{}", METADATA), {"task": task})
-    yield "no task", seal(plain, {})
-    yield "a task that is none", seal(plain, {"task": {"name": "x", "classes": []}})
-    yield "a task of nonsense", seal(plain, {"task": {**task, "size": "big"}})
-    yield "a newer format", seal(plain, {"task": task, "format": 99})
-    yield "a length past the end", seal(plain + b"\x3a\xff\xff\xff\xff\x0f", {"task": task})
-    outside = models.graph()
-    tensor = outside.graph.initializer[0]
-    tensor.ClearField("raw_data")
-    tensor.data_location = onnx.TensorProto.EXTERNAL
-    tensor.external_data.add(key="location", value="/etc/passwd")
-    yield "weights elsewhere", seal(outside.SerializeToString(), {"task": task})
-    strange = models.graph()
-    strange.opset_import.add(domain="evil", version=1)
-    yield "strange operators", seal(strange.SerializeToString(), {"task": task})
-    function = models.graph()
-    function.functions.add(name="f", domain="evil")
-    yield "functions", seal(function.SerializeToString(), {"task": task})
-    branch = models.graph()
-    branch.graph.node[0].attribute.add(name="body", type=onnx.AttributeProto.GRAPH)
-    branch.graph.node[0].attribute[-1].g.name = "inner"
-    yield "branches", seal(branch.SerializeToString(), {"task": task})
 
 
 @pytest.mark.parametrize(("name", "content"), [pytest.param(*h, id=h[0]) for h in hostile()])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 from dataclasses import replace
 
 import models
@@ -63,6 +64,19 @@ def test_a_scan_with_everything(here, capsys):
     assert {p.name[:-7] for p in (here / "maps" / "scan").iterdir()} == {"background", "RV", "Myo", "LV"}
     np.testing.assert_array_equal(voxels("again.nii.gz"), first)
     assert (nib.load("again.nii.gz").affine == AFFINE).all()
+
+
+def test_a_preview_has_square_millimetres_and_names_the_classes(here):
+    """Slices taken through a stack of 4 mm: each of its rows is drawn four times."""
+    models.write(here / "front.onnx", replace(models.TASK, slices="posterior-anterior"))
+    nib.save(nib.Nifti1Image(models.scan(0, (40, 8, 10)), np.diag([1.0, 1.0, 4.0, 1.0])), "thick.nii.gz")
+    mona("thick.nii.gz", "--out", "m.nii.gz", "--model", "front.onnx", "--preview", "p.png")
+    sheet = np.asarray(Image.open("p.png"), int)
+    tile = sheet[20 : 20 + 192, 4 : 4 + 192]  # below its caption: 40 mm wide and 40 mm high, so all of it is drawn
+    assert (np.abs(tile - 24).max(axis=2) > 2).mean() > 0.9
+    legend = sheet[-16:].reshape(-1, 3)
+    for c in models.TASK.classes[1:]:
+        assert (np.abs(legend - c.colour).max(axis=1) < 60).any()
 
 
 def test_it_says_what_it_took_and_names_what_it_wrote_last(here, capsys):
@@ -137,6 +151,35 @@ def test_what_has_a_mask_is_not_done_again(folder, capsys):
     assert all(p.stat().st_mtime_ns != again[p] for p in times)
 
 
+def test_a_disk_that_is_full_fails_its_case_alone_and_leaves_nothing(folder, monkeypatch):
+    (folder / "scans" / "bad.nii.gz").unlink()
+    opened = pathlib.Path.open
+
+    def open_(self, mode="r", *args, **options):
+        file = opened(self, mode, *args, **options)
+        if mode == "wb" and self.name.endswith("b.nii.gz"):
+            file.close()
+            return opened(pathlib.Path("/dev/full"), mode)
+        return file
+
+    monkeypatch.setattr(pathlib.Path, "open", open_)
+    with pytest.raises(CheckFailed, match=r"1 of 4 cases failed \(b\)"):
+        mona("scans", "--out", "masks", "--model", "model.onnx", "--stats", "s.json")
+    monkeypatch.undo()
+    (failed,) = [c for c in json.loads((folder / "s.json").read_text())["cases"] if "error" in c]
+    assert failed["error"] == "masks/b.nii.gz cannot be written: No space left on device"
+    assert sorted(p.name for p in (folder / "masks").iterdir()) == ["a.nii.gz", "d.nii.gz", "deep"]
+
+
+def test_class_names_never_lead_out_of_the_folder_of_maps(here):
+    names = ("background", "../../RV", "/etc/Myo", "L V")
+    classes = tuple(replace(c, name=name) for c, name in zip(models.TASK.classes, names, strict=True))
+    models.write(here / "odd.onnx", replace(models.TASK, classes=classes))
+    mona("scan.nii.gz", "--out", "m.nii.gz", "--model", "odd.onnx", "--probabilities", "maps")
+    found = sorted(p.relative_to(here / "maps").as_posix() for p in (here / "maps").rglob("*.nii.gz"))
+    assert found == [f"scan/{n}.nii.gz" for n in ("L_V", "______RV", "_etc_Myo", "background")]
+
+
 def test_folders_are_scored_against_folders(folder, capsys):
     (folder / "scans" / "bad.nii.gz").unlink()
     mona("scans", "--out", "ref", "--model", "model.onnx")
@@ -171,6 +214,11 @@ def test_leftovers_of_killed_processes_go_and_those_at_work_stay(folder):
         (["scan.nii.gz", "--out", "m.nii.gz", "--model", "none.onnx"], "of --model"),
         (["scan.nii.gz", "--out", "m.nii.gz"], "there is no model"),
         (["scan.nii.gz", "--out", "m.nii.gz", "--frame", "3", "--model", "model.onnx"], "no frame 3"),
+        (["scan.nii.gz", "--out", "m.nii.gz", "--max-ram", "some"], "2GB or 800MB"),
+        (
+            ["scan.nii.gz", "--out", "m.nii.gz", "--max-ram", "20MB", "--model", "model.onnx"],
+            "--max-ram allows 20.00 MB",
+        ),
         (["scan.nii.gz", "--out", "m.nii.gz", "--reference", "small.nii", "--model", "model.onnx"], "not on one grid"),
         (["scan.nii.gz", "--out", "old.nii.gz", "--model", "model.onnx"], "--overwrite"),
         ([".", "--out", "masks", "--model", "model.onnx"], "lies inside"),
@@ -197,6 +245,14 @@ def test_which_model(here, monkeypatch):
     assert find_model(here / "model.onnx") == here / "model.onnx"
     with pytest.raises(InputError, match="holds no model"):
         find_model(here / "runs")
+
+
+def test_within_max_ram_the_masks_are_the_same(folder):
+    (folder / "scans" / "bad.nii.gz").unlink()
+    mona("scans", "--out", "free", "--model", "model.onnx")
+    mona("scans", "--out", "held", "--model", "model.onnx", "--max-ram", "4GB")
+    for path in (folder / "free").rglob("*.nii.gz"):
+        assert path.read_bytes() == (folder / "held" / path.relative_to(folder / "free")).read_bytes()
 
 
 def test_two_files_of_one_case_are_refused(here):

@@ -1,5 +1,6 @@
 """`Segmenter` on a network known by heart: masks, orientations, batches, mirrors, pieces, doubts."""
 
+import time
 from dataclasses import replace
 
 import models
@@ -12,9 +13,11 @@ from mona_infer import Segmenter, Volume
 from mona_infer.components import keep_largest
 from mona_infer.doubts import check_modality, doubts
 from mona_infer.errors import InputError
+from mona_infer.memory import TooLarge, parse_size, resident
 from mona_infer.model import opened
-from mona_infer.segmenter import softmax
+from mona_infer.segmenter import PLANNED, softmax
 from mona_infer.stack import SliceStack
+from mona_infer.task import Intensity
 
 AFFINE = np.diag([1.5, 1.5, 8.0, 1.0])
 SCAN = models.scan()
@@ -59,6 +62,24 @@ def test_one_anatomy_stored_in_48_orders_gives_one_mask(angles, window):
 def test_batches_of_any_size_give_the_same(batch):
     volume = Volume(models.scan(1, (20, 20, 13)), AFFINE)
     np.testing.assert_array_equal(segmenter(batch=batch)(volume).voxels, segmenter(batch=4)(volume).voxels)
+
+
+def test_overlapped_gives_the_bits_of_one_after_the_other(monkeypatch):
+    """Whoever has to wait for whom: reading, network and restoring are delayed at random."""
+    volume, rng = Volume(models.scan(1, (20, 20, 23)), AFFINE), np.random.default_rng(0)
+    cut = segmenter(batch=3)
+    stack = SliceStack(volume, cut.task)
+    wanted = stack.empty_mask()
+    for start, slices in stack.batches(3):
+        stack.restore(wanted, start, cut.engine.run(slices))
+
+    def late(call):
+        return lambda *args: (time.sleep(rng.random() * 0.004), call(*args))[1]
+
+    for place, name in ((SliceStack, "read"), (SliceStack, "restore"), (cut.engine, "run")):
+        monkeypatch.setattr(place, name, late(getattr(place, name)))
+    for _ in range(5):
+        np.testing.assert_array_equal(cut(volume).voxels, wanted)
 
 
 def test_few_batches_are_held_at_a_time(monkeypatch):
@@ -118,6 +139,9 @@ def test_softmax_of_huge_logits():
 def test_an_answer_that_is_not_finite_is_an_error():
     cut = segmenter()
     cut.engine = type("Broken", (), {"run": lambda self, s: np.full((len(s), 4, 32, 32), np.nan, np.float32)})()
+    with pytest.raises(InputError, match="not finite; the run may be broken"):
+        cut(Volume(SCAN, AFFINE))
+    cut.model.facts["precision"] = "fp16"
     with pytest.raises(InputError, match="--precision fp32"):
         cut(Volume(SCAN, AFFINE))
 
@@ -154,8 +178,57 @@ def test_a_scan_unlike_training_is_told_and_another_modality_refused():
     for part in ("in-plane spacing is 0.4 mm, in training it was 1.2 to 1.6", "field of view", "no thick axis"):
         assert part in words
     assert "intensity span" in doubts(SliceStack(Volume((SCAN // 100).astype(np.int16), AFFINE), task))[0]
+    normalised = replace(task, seen={**seen, "intensity span": (1.0, 1.0)})  # ACDC's h5 files
+    assert doubts(SliceStack(Volume(SCAN, AFFINE), normalised)) == []
+    hounsfield = replace(models.TASK, intensity=Intensity("window", -200, 250))
+    assert doubts(SliceStack(Volume((SCAN - 500).astype(np.int16), AFFINE), hounsfield)) == []
+    assert "is it in HU?" in doubts(SliceStack(Volume((SCAN + 1000).astype(np.int16), AFFINE), hounsfield))[0]
     ct = Volume(SCAN, AFFINE, modality="CT")
     with pytest.raises(InputError, match="trained on MR"):
         check_modality(ct, task)
     check_modality(ct, task, force=True)
     check_modality(Volume(SCAN, AFFINE), task)
+
+
+class Greedy:
+    """An engine that holds on to what it used, as arenas do: `each` bytes for a slice."""
+
+    words, batch = "greedy", 8
+
+    def __init__(self, engine, each):
+        self.engine, self.each, self.held, self.largest = engine, each, np.zeros(0, np.uint8), 0
+
+    def run(self, slices):
+        self.largest = max(self.largest, len(slices))
+        if len(self.held) < self.each * len(slices):
+            self.held = np.ones(self.each * len(slices), np.uint8)
+        return self.engine.run(slices)
+
+
+def test_batches_shrink_to_fit_max_ram_and_the_mask_stays_the_same():
+    each, volume = 40_000_000, Volume(models.scan(1, (64, 64, 21)), AFFINE)
+    free = segmenter()
+    wanted = free(volume).voxels
+    for room in (12, 3.5, 1.5):
+        cut = segmenter()
+        cut.engine = Greedy(cut.engine, each)
+        cut.batch = 8
+        cut.max_ram = int((resident() + room * each) / PLANNED)
+        for _ in range(2):  # what the engine keeps from the first scan is not counted twice
+            np.testing.assert_array_equal(cut(volume).voxels, wanted)
+        assert cut.engine.largest == min(8, int(room))
+
+
+def test_what_does_not_fit_max_ram_is_told_with_what_it_needs():
+    cut = segmenter(max_ram=1000)
+    with pytest.raises(TooLarge, match="can be used; allow that") as caught:
+        cut(Volume(SCAN, AFFINE))
+    assert caught.value.needed > resident() / 2
+
+
+def test_sizes():
+    sizes = {"2GB": 2 * 10**9, "800mb": 8 * 10**8, "1.5 GiB": 3 << 29, "2G": 2 * 10**9, "4096": 4096}
+    assert {text: parse_size(text) for text in sizes} == sizes
+    for text in ("", "much", "-2GB", "2 TB", "0", "1e9"):
+        with pytest.raises(InputError, match="2GB or 800MB"):
+            parse_size(text)

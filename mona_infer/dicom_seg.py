@@ -1,0 +1,169 @@
+"""A mask as a DICOM Segmentation (PS3.3 A.51) that refers to the series it was made from, by highdicom.
+
+BINARY, one frame for each slice and class that is there: what every viewer reads.  (Label maps, PS3.3 A.86, are smaller
+but were added to the standard in 2024, and few viewers know them.)  Segments are numbered as the Task's classes are,
+from 1 on.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mona_infer import __version__
+from mona_infer.atomic import atomic_path
+from mona_infer.errors import InputError, MissingPart
+from mona_infer.model import Model
+from mona_infer.parts import install_command, requirements
+from mona_infer.task import LabelClass
+from mona_infer.volume import Volume
+
+# Type 1 (PS3.5 7.4.1): a segmentation that cannot name these refers to nothing.
+NEEDED = ("StudyInstanceUID", "SeriesInstanceUID", "SOPInstanceUID", "SOPClassUID", "FrameOfReferenceUID")
+# Type 2: must be there, may be empty; anonymisers drop them.
+MAY_BE_EMPTY = (
+    *("PatientID", "PatientName", "PatientBirthDate", "PatientSex"),
+    *("AccessionNumber", "StudyID", "StudyDate", "StudyTime"),
+)
+# Class names, in small letters, to what SNOMED CT calls them (keywords of pydicom's dictionary).
+CONCEPTS = {
+    "rv": "RightVentricle",
+    "lv": "LeftVentricle",
+    "myo": "LeftVentricleMyocardium",
+    "la": "LeftAtrium",
+    "ra": "RightAtrium",
+    "aa": "AscendingAorta",
+    "pa": "PulmonaryArtery",
+    "liver": "Liver",
+    "tumor": "Neoplasm",
+    "tumour": "Neoplasm",
+}
+SERIES_NUMBER = 900  # far from those of scanners; viewers sort by it
+
+
+def check_highdicom() -> Any:
+    try:
+        import highdicom
+    except ImportError as error:
+        needed = install_command(*requirements("dicom-seg").values())
+        raise MissingPart(f"a DICOM-SEG is written by highdicom, which is not installed: {needed}") from error
+    return highdicom
+
+
+def check_origin(volume: Volume) -> None:
+    """Whether a segmentation can refer to this scan: asked before the network starts."""
+    if not volume.origin:
+        raise InputError(
+            f"{volume.source} is not DICOM: there is no series for a DICOM-SEG to refer to; give --out a .nii.gz name"
+        )
+    files = {id(header): header for header, _ in volume.origin}.values()
+    for header in files:
+        absent = [word for word in NEEDED if not header.get(word)]
+        if absent:
+            raise InputError(
+                f"{volume.source}: a DICOM-SEG has to repeat its {absent[0]}, which is missing there; "
+                "give --out a .nii.gz name"
+            )
+    if len(files) > 1 and any(int(header.get("NumberOfFrames") or 1) > 1 for header in files):
+        raise InputError(
+            f"{volume.source}: its stack is spread over {len(files)} multi-frame files, and a DICOM-SEG refers to one; "
+            "give --out a .nii.gz name"
+        )
+
+
+def write_seg(path: Path, mask: Volume, model: Model) -> None:
+    """Write a mask, read from DICOM with its `origin`, all or nothing."""
+    highdicom = check_highdicom()
+    ids = [c.id for c in model.task.classes]
+    numbers = np.zeros(max(ids) + 1, np.uint8 if len(ids) <= 256 else np.uint16)
+    numbers[ids] = range(len(ids))
+    log = logging.getLogger("highdicom")
+    before, log.disabled = log.disabled, True  # its complaints on empty masks and odd sources are not the user's
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made = highdicom.seg.Segmentation(
+                source_images=_sources(mask),
+                pixel_array=numbers[np.asarray(mask.voxels).transpose(2, 1, 0)],  # k rows columns
+                segmentation_type=highdicom.seg.SegmentationTypeValues.BINARY,
+                segment_descriptions=[
+                    _description(highdicom, n, c, model) for n, c in enumerate(model.task.classes[1:], start=1)
+                ],
+                series_instance_uid=highdicom.UID(),
+                series_number=SERIES_NUMBER,
+                sop_instance_uid=highdicom.UID(),
+                instance_number=1,
+                manufacturer="mona",
+                manufacturer_model_name=model.task.name,
+                software_versions=__version__,
+                device_serial_number=model.seal[:16],
+                series_description=f"mona {model.task.name}",
+                content_label="MONA",
+            )
+            _name_frames(made, mask)
+            with atomic_path(path) as temporary:
+                made.save_as(temporary)
+    except (AttributeError, ValueError, TypeError, KeyError) as error:  # what highdicom says of an odd source
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(
+            f"{mask.source}: no DICOM-SEG can refer to it ({reason}); give --out a .nii.gz name"
+        ) from error
+    finally:
+        log.disabled = before
+
+
+def _sources(mask: Volume) -> list[Any]:
+    """Headers of the slices as highdicom wants them, which takes for granted what anonymisers drop or writers round."""
+    first = mask.origin[0][0]
+    headers = [copy(header) for header in {id(header): header for header, _ in mask.origin}.values()]
+    for header in headers:
+        for word in MAY_BE_EMPTY:
+            if word not in header:
+                setattr(header, word, "")
+    if "PerFrameFunctionalGroupsSequence" in first:  # of a cine, only the frames of this time
+        items = first.PerFrameFunctionalGroupsSequence
+        headers[0].PerFrameFunctionalGroupsSequence = [items[frame] for _, frame in mask.origin]
+        headers[0].NumberOfFrames = len(mask.origin)
+        return headers
+    for header in headers:
+        header.ImageOrientationPatient = first.ImageOrientationPatient  # the same but for rounding: `arrange` saw to it
+        if not header.get("SliceThickness"):
+            header.SliceThickness = round(mask.spacing[2], 6)
+    return headers
+
+
+def _name_frames(made: Any, mask: Volume) -> None:
+    """Of a multi-frame source: the frames' numbers in the file, where highdicom counted those it was given."""
+    if "PerFrameFunctionalGroupsSequence" not in mask.origin[0][0]:
+        return
+    derived = [d for item in made.PerFrameFunctionalGroupsSequence for d in item.get("DerivationImageSequence", ())]
+    sources = {id(source): source for d in derived for source in d.SourceImageSequence}  # segments share them
+    for source in sources.values():
+        source.ReferencedFrameNumber = mask.origin[int(source.ReferencedFrameNumber) - 1][1] + 1
+
+
+def _description(highdicom: Any, number: int, c: LabelClass, model: Model) -> Any:
+    from pydicom.sr.codedict import codes
+
+    concept = CONCEPTS.get(c.name.lower())
+    lesion = concept == "Neoplasm"
+    return highdicom.seg.SegmentDescription(
+        segment_number=number,
+        segment_label=c.name,
+        segmented_property_category=codes.SCT.MorphologicallyAbnormalStructure
+        if lesion
+        else codes.SCT.AnatomicalStructure,
+        segmented_property_type=getattr(codes.SCT, concept)
+        if concept
+        else highdicom.sr.CodedConcept(c.name[:16], "99MONA", c.name[:64]),  # 99: a private scheme (PS3.16 8)
+        algorithm_type=highdicom.seg.SegmentAlgorithmTypeValues.AUTOMATIC,
+        algorithm_identification=highdicom.AlgorithmIdentificationSequence(
+            name="mona", version=__version__, family=codes.DCM.ArtificialIntelligence, parameters={"model": model.seal}
+        ),
+        display_color=highdicom.color.CIELabColor.from_rgb(*c.colour),
+    )

@@ -1,0 +1,50 @@
+"""How much memory there is, is used and may be used, in bytes and in words."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+from mona_infer.errors import InputError
+
+UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
+
+
+def size_in_words(count: int) -> str:
+    return f"{count / 1e9:.2f} GB" if count >= 1e8 else f"{count / 1e6:.2f} MB"
+
+
+def parse_size(text: str) -> int:
+    """Bytes of "2GB", "800MB", "1.5 GiB", "2G"."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]I?|)B?", text.strip().upper())
+    if found is None or (count := int(float(found[1]) * UNITS[found[2]])) < 1:
+        raise InputError(f"expected a size like 2GB or 800MB, found {text!r}")
+    return count
+
+
+def memory_budget() -> int:
+    """Bytes one volume may take: three quarters of the machine, so that a mask still fits beside it."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 3 // 4
+    except (AttributeError, ValueError, OSError):
+        return 8 << 30
+
+
+def resident() -> int:
+    """Bytes of memory that this process holds now (where that cannot be asked, the most it ever held)."""
+    if sys.platform == "linux":
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+class TooLarge(InputError):
+    """Something needs more memory than there is for it: how much, for whoever knows what the rest is used for."""
+
+    def __init__(self, what: str, needed: int, budget: int, remedy: str) -> None:
+        words = f"{what} needs {size_in_words(needed)} of memory, {size_in_words(max(0, budget))} can be used; {remedy}"
+        super().__init__(words)
+        self.what, self.needed, self.budget, self.remedy = what, needed, budget, remedy
