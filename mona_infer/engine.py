@@ -1,6 +1,7 @@
 """`Engine`: what runs a model's network, and how one is chosen.
 
 cpu           ONNX Runtime on the processor
+openvino      OpenVINO on the processor
 cuda          ONNX Runtime on an NVIDIA GPU
 ort-tensorrt  ONNX Runtime's TensorRT provider, which builds its engine here and keeps it beside the model
 tensorrt      a plan built by `mona export --format trt` on this machine
