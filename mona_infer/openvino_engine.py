@@ -11,10 +11,6 @@ from mona_infer.parts import install_command, requirements, version
 from mona_kernels.native import cores
 
 
-def installed() -> bool:
-    return version("openvino") is not None
-
-
 class OpenvinoEngine:
     """It is given the bytes whose seal was checked, never a path."""
 

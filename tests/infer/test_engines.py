@@ -21,8 +21,8 @@ def model(tmp_path):
     return read_model(models.write(tmp_path / "model.onnx"))
 
 
-def write_plan(model, content, **changed):
-    facts = {**facts_of(model, content), **identity(), **changed}
+def write_plan(model, content, changed=None):
+    facts = {**facts_of(model, content), **identity(), **(changed or {})}
     plan_of(model).write_bytes(content)
     plan_of(model).with_suffix(".plan.json").write_text(json.dumps(facts))
 
@@ -59,7 +59,7 @@ def test_a_plan_that_does_not_belong_here_is_refused_before_tensorrt_sees_it(mod
         ({"gpu": "Other GPU (sm_80)"}, "built for TensorRT 11.4.0 on Other GPU"),
         ({"tensorrt": "11.0.0"}, "built for TensorRT 11.0.0"),
     ):
-        write_plan(model, content, **changed)
+        write_plan(model, content, changed)
         with pytest.raises(InputError, match=words):
             choose("tensorrt", model)
     write_plan(model, content)

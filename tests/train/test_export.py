@@ -298,6 +298,30 @@ def test_the_command_names_what_it_wrote_and_what_tensorrt_needs(run, monkeypatc
     assert read_model(run / "model.onnx").precision == "fp32"
 
 
+def test_a_plan_is_certified_before_it_is_written(run, monkeypatch):
+    import fake_tensorrt
+
+    from mona_train.plan import export_plan
+
+    fake_tensorrt.install(monkeypatch)
+    model, _ = export_run(run)
+    said = []
+    plan, beside = export_plan(model, run, say=said.append)
+    facts = json.loads(beside.read_text())
+    assert facts["certificate"]["passed"]
+    assert facts["certificate"]["engine"] == "TensorRT 11.4.0 on Fake GPU (sm_90)"
+    assert facts["profile"] == [1, 16, 64]
+    assert facts["model"] == model.seal
+    assert "passed" in said[0]
+    assert (run / "timing.cache").is_file()
+    with monkeypatch.context() as patched:  # a GPU that overflows
+        patched.setattr(fake_tensorrt.Context, "execute_async_v3", lambda self, stream_handle: True)
+        with pytest.raises(CheckFailed, match="not written"):
+            export_plan(model, run)
+    assert not plan.exists()
+    assert not beside.exists()
+
+
 @pytest.mark.parametrize("args", [["--format", "coreml"], ["--precision", "fp8"], ["nowhere"]])
 def test_wrong_usage(run, monkeypatch, args):
     monkeypatch.chdir(run.parent.parent)
