@@ -261,12 +261,13 @@ def main() -> None:
     good = True
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        path = random_model(folder, 256)
         if args.what != "volumes":
-            for model in [args.model] if args.model else [path, random_model(folder, 96)]:
+            for model in [args.model] if args.model else [random_model(folder, side) for side in (256, 96)]:
                 bench_engines(model, 4 if args.quick else 16, 1 if args.quick else 7)
         if args.what != "engines":
-            good = bench_volumes(path, folder, ["small"] if args.quick else [*VOLUMES], 1 if args.quick else 3)
+            good = bench_volumes(
+                random_model(folder, 256), folder, ["small"] if args.quick else [*VOLUMES], 1 if args.quick else 3
+            )
     sys.exit(0 if good else 1)
 
 
