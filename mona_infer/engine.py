@@ -1,6 +1,7 @@
 """`Engine`: what runs a model's network, and how one is chosen.
 
 cpu           ONNX Runtime on the processor
+openvino      OpenVINO on the processor
 cuda          ONNX Runtime on an NVIDIA GPU
 ort-tensorrt  ONNX Runtime's TensorRT provider, which builds its engine here and keeps it beside the model
 tensorrt      a plan built by `mona export --format trt` on this machine
@@ -16,9 +17,10 @@ from numpy.typing import NDArray
 from mona_infer.errors import InputError, MissingPart
 from mona_infer.model import Model
 from mona_infer.parts import install_command, requirements, version
+from mona_infer.tensorrt_engine import PROFILE, TensorrtEngine, plan_of, usable
 from mona_kernels.native import cores
 
-ENGINES = ("auto", "cpu", "cuda", "tensorrt", "ort-tensorrt")
+ENGINES = ("auto", "cpu", "openvino", "cuda", "tensorrt", "ort-tensorrt")
 
 
 class Engine(Protocol):
@@ -35,15 +37,16 @@ class Engine(Protocol):
 class OnnxEngine:
     """ONNX Runtime.  It is given the bytes whose seal was checked, never a path."""
 
+    # Each with those that take what it cannot; ours are the first's alone (`mona export` checks that for TensorRT).
     PROVIDERS: ClassVar = {
-        "cpu": "CPUExecutionProvider",
-        "cuda": "CUDAExecutionProvider",
-        "ort-tensorrt": "TensorrtExecutionProvider",
+        "cpu": ["CPUExecutionProvider"],
+        "cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"],
+        "ort-tensorrt": ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"],
     }
 
     def __init__(self, model: Model, *, device: str = "cpu", threads: int = 0) -> None:
         ort = _onnx_runtime()
-        provider = self.PROVIDERS[device]
+        provider, *others = self.PROVIDERS[device]
         if provider not in ort.get_available_providers():
             needed = install_command(*requirements("gpu").values())
             raise MissingPart(f"the ONNX Runtime installed here has no {provider}; on a machine with a GPU: {needed}")
@@ -51,9 +54,9 @@ class OnnxEngine:
         options.intra_op_num_threads = threads or cores()
         options.log_severity_level = 4  # what goes wrong is raised as well
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # reading and restoring need the cores
-        chosen = [(provider, _provider_options(device, model)), ("CPUExecutionProvider", {})]
+        chosen = [(provider, tensorrt_options(model) if device == "ort-tensorrt" else {}), *others]
         try:
-            self._session = ort.InferenceSession(model.content, options, providers=chosen[: 1 + (device != "cpu")])
+            self._session = ort.InferenceSession(model.content, options, providers=chosen)
         except Exception as error:  # the runtime's exceptions have no common base of their own
             raise InputError(f"{model.path}: ONNX Runtime refuses it ({_first_line(error)})") from error
         if self._session.get_providers()[0] != provider:  # it falls back to the processor with nothing but a log line
@@ -61,7 +64,7 @@ class OnnxEngine:
                 f"{provider} does not start here: no GPU, or a driver that does not fit; use --engine cpu"
             )
         self._input, self._output = _signature(model, self._session)
-        self.batch = 4 if device == "cpu" else 16
+        self.batch = 4 if device == "cpu" else PROFILE[1]
         self.words = f"ONNX Runtime {ort.__version__}, {device}"
 
     def run(self, slices: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -71,15 +74,17 @@ class OnnxEngine:
 
 def choose(engine: str, model: Model, *, threads: int = 0) -> Engine:
     """The engine of that name; "auto": a plan made here, else a GPU, else the processor.  `Engine.words` tell which."""
-    from mona_infer.tensorrt_engine import TensorrtEngine, plan_of, usable
-
     if engine not in ENGINES:
         raise InputError(f"expected --engine {', '.join(ENGINES)}, found {engine!r}")
     if engine == "tensorrt" or (engine == "auto" and plan_of(model).is_file() and not usable()):
         return TensorrtEngine(model)
+    if engine == "openvino":
+        from mona_infer.openvino_engine import OpenvinoEngine
+
+        return OpenvinoEngine(model, threads=threads)
     if engine != "auto":
         return OnnxEngine(model, device=engine, threads=threads)
-    if OnnxEngine.PROVIDERS["cuda"] in _onnx_runtime().get_available_providers():
+    if OnnxEngine.PROVIDERS["cuda"][0] in _onnx_runtime().get_available_providers():
         try:
             return OnnxEngine(model, device="cuda", threads=threads)
         except MissingPart:  # the GPU build of ONNX Runtime on a machine whose GPU cannot be used
@@ -98,13 +103,22 @@ def _onnx_runtime() -> Any:
     return onnxruntime
 
 
-def _provider_options(device: str, model: Model) -> dict[str, Any]:
-    if device != "ort-tensorrt":
-        return {}
+def tensorrt_options(model: Model) -> dict[str, Any]:
+    """The provider's options: its caches and the profile of a plan.  The precision is the graph's.
+
+    It names a cached engine after the graph and not after the weights, so that it would run last week's weights for a
+    model that was exported again: every seal has a folder of its own.
+    """
     shape = "x".join(map(str, (1, *model.task.input_size)))
-    profile = {f"trt_profile_{end}_shapes": f"slices:{n}x{shape}" for end, n in (("min", 1), ("opt", 16), ("max", 64))}
-    cache = model.path.with_suffix(".ort-tensorrt")
-    return {"trt_engine_cache_enable": True, "trt_engine_cache_path": str(cache), **profile}
+    profile = {
+        f"trt_profile_{end}_shapes": f"slices:{n}x{shape}"
+        for end, n in zip(("min", "opt", "max"), PROFILE, strict=True)
+    }
+    folder = model.path.with_suffix(".ort-tensorrt") / model.seal[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    caches = {f"trt_{kind}_cache_{part}": value for kind in ("engine", "timing") for part, value in
+              (("enable", True), ("path", str(folder)))}  # fmt: skip
+    return {**caches, **profile}
 
 
 def _signature(model: Model, session: Any) -> tuple[str, str]:

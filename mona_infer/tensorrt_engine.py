@@ -56,14 +56,17 @@ def identity() -> dict[str, str]:
 
 
 class TensorrtEngine:
-    """Runs a plan on GPU 0.  Buffers are made once, for the largest batch of the profile."""
+    """Runs a plan on GPU 0: the one beside the model, or `plan`, just built.
 
-    def __init__(self, model: Model) -> None:
+    Buffers are made once, for the largest batch of the profile.
+    """
+
+    def __init__(self, model: Model, plan: bytes | None = None) -> None:
         require()
         import tensorrt as trt
         from cuda.bindings import runtime
 
-        plan = read_plan(model)
+        plan = read_plan(model) if plan is None else plan
         self._cuda = runtime
         self._logger = trt.Logger(trt.Logger.ERROR)
         self._runtime = trt.Runtime(self._logger)
@@ -104,10 +107,12 @@ class TensorrtEngine:
     def __del__(self) -> None:
         for address in getattr(self, "_buffers", {}).values():
             self._cuda.cudaFree(address)
+        if hasattr(self, "_stream"):
+            self._cuda.cudaStreamDestroy(self._stream)
 
 
-def build_plan(model: Model, *, timing: bytes = b"") -> tuple[bytes, dict[str, Any], bytes]:
-    """The plan of a model for this GPU, the facts that belong beside it, and the timing cache for the next build.
+def build_plan(model: Model, *, timing: bytes = b"") -> tuple[bytes, bytes]:
+    """The plan of a model for this GPU, and the timing cache for the next build.
 
     TensorRT 11 knows strongly typed networks only: the precision is what the ONNX graph says.
     """
@@ -122,17 +127,21 @@ def build_plan(model: Model, *, timing: bytes = b"") -> tuple[bytes, dict[str, A
         why = "; ".join(str(parser.get_error(n)) for n in range(parser.num_errors))
         raise InputError(f"{model.path}: TensorRT cannot read it ({' '.join(why.split())[:300]})")
     config = builder.create_builder_config()
-    cache = config.create_timing_cache(timing)
-    config.set_timing_cache(cache, ignore_mismatch=False)
+    cache = config.create_timing_cache(timing) or config.create_timing_cache(b"")  # None: damaged
+    if not config.set_timing_cache(cache, ignore_mismatch=False):  # of another GPU or version
+        config.set_timing_cache(config.create_timing_cache(b""), ignore_mismatch=False)
     profile = builder.create_optimization_profile()
     profile.set_shape("slices", *((n, 1, *model.task.input_size) for n in PROFILE))
     config.add_optimization_profile(profile)
     plan = builder.build_serialized_network(network, config)
     if plan is None:
         raise InputError(f"{model.path}: TensorRT could not build a plan of it for this GPU")
-    content = bytes(plan)
-    facts = {"model": model.seal, "sha256": hashlib.sha256(content).hexdigest(), **identity()}
-    return content, facts, bytes(config.get_timing_cache().serialize())
+    return bytes(plan), bytes(config.get_timing_cache().serialize())
+
+
+def facts_of(model: Model, plan: bytes) -> dict[str, str]:
+    """What ties a plan to its model."""
+    return {"model": model.seal, "sha256": hashlib.sha256(plan).hexdigest()}
 
 
 def read_plan(model: Model) -> bytes:
@@ -144,9 +153,10 @@ def read_plan(model: Model) -> bytes:
         facts = json.loads(path.with_suffix(".plan.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{path} is not there or not whole ({error}); {again}") from error
-    if not isinstance(facts, dict) or facts.get("sha256") != hashlib.sha256(content).hexdigest():
+    wanted = facts_of(model, content)
+    if not isinstance(facts, dict) or facts.get("sha256") != wanted["sha256"]:
         raise InputError(f"{path} is damaged or was changed after it was built; {again}")
-    if facts.get("model") != model.seal:
+    if facts.get("model") != wanted["model"]:
         raise InputError(f"{path} was built from another model than {model.path}; {again}")
     here = identity()
     if any(facts.get(key) != value for key, value in here.items()):

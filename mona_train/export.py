@@ -9,16 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mona_infer.errors import CheckFailed, InputError, MissingPart
+from mona_infer.errors import CheckFailed, InputError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from mona_infer.model import Model
     from mona_infer.task import Task
     from mona_train.config import Config
+    from mona_train.data.split import Split
     from mona_train.parity import Parity
 
 FORMATS = ("onnx", "trt")
-ENDS = ("min", "opt", "max")
+PRECISIONS = ("fp32", "fp16", "int8")
+CALIBRATION = 128  # slices from which int8 takes its scales
 
 
 def export(
@@ -46,7 +51,9 @@ def export(
         written.append(Path(json_path))
     try:
         if format_ == "trt":
-            written += _plan(model, folder, precision)
+            from mona_train.plan import export_plan
+
+            written += export_plan(model, folder, say=typer.echo if json_path != "-" else None)
     finally:
         if json_path != "-":
             typer.echo(f"wrote {', '.join(map(str, written))}")
@@ -111,8 +118,11 @@ def export_run(
     from mona_infer.atomic import write_text
     from mona_infer.engine import OnnxEngine
     from mona_infer.model import opened, seal, write_model
-    from mona_train.graph import PRECISIONS, check_for_tensorrt, converted, serialise, to_onnx
+    from mona_train.graph import serialise, to_onnx
+    from mona_train.half import rounded, to_fp16
     from mona_train.parity import certify
+    from mona_train.quantise import to_int8
+    from mona_train.tensorrt_ready import check_for_tensorrt
 
     if precision not in PRECISIONS:
         raise InputError(f"expected --precision {', '.join(PRECISIONS)}, found {precision!r}")
@@ -124,11 +134,21 @@ def export_run(
     if not trained.results:
         say(f"{folder} has not finished; this is its {trained.chosen} network, of step {trained.step}")
     parity = _parity(folder, trained)
-    graph = converted(to_onnx(trained.network, trained.task.input_size), precision, parity.inputs())
+    facts = {**provenance(folder, trained), "precision": precision, "task": json.loads(_task(trained).to_json())}
+    graph = to_onnx(trained.network, trained.task.input_size)
+    if precision == "fp16":
+        graph = to_fp16(graph)
+    elif precision == "int8":
+        slices, origin = _calibration(trained, parity)
+        facts["calibration"] = {"slices": len(slices), "of": origin}
+        graph = to_int8(graph, slices)
     check_for_tensorrt(graph)
     content = serialise(graph)
-    facts = {**provenance(folder, trained), "precision": precision, "task": json.loads(_task(trained).to_json())}
-    certificate = certify(OnnxEngine(opened(path, seal(content, facts))), parity, precision)
+    computed = serialise(rounded(graph)) if precision == "fp16" else content
+    engine = OnnxEngine(opened(path, seal(computed, facts)))
+    if precision == "fp16":
+        engine.words += ", every result rounded to fp16"
+    certificate = certify(engine, parity, precision)
     say(words(certificate, precision))
     beside = path.with_suffix(".certificate.json")
     if not certificate["passed"]:
@@ -204,11 +224,18 @@ def _cache(config: Config) -> Any:
         return None
 
 
+def _split(trained: Trained, cache: Any) -> Split:
+    """The run's own split of its data."""
+    from mona_train.data.split import split
+    from mona_train.methods import ALL_LABELS
+
+    config = trained.config
+    return split(cache, None if config.method in ALL_LABELS else config.ratio, config.split_seed)
+
+
 def _parity(folder: Path, trained: Trained) -> Parity:
     """The run's own parity set; of a run without one (unfinished, or older) it is made from its data, if found."""
     from mona_train.data.adapters import locate
-    from mona_train.data.split import split
-    from mona_train.methods import ALL_LABELS
     from mona_train.parity import keep, read_parity
 
     path = folder / "parity.npz"
@@ -219,8 +246,7 @@ def _parity(folder: Path, trained: Trained) -> Parity:
             adapter, source = locate(config.dataset, Path(config.data) if config.data else None)
             cases, cache = adapter.cases(source), _cache(config)
             if cache is not None:
-                ratio = None if config.method in ALL_LABELS else config.ratio
-                val = set(split(cache, ratio, config.split_seed).val)
+                val = set(_split(trained, cache).val)
                 cases = [case for case in cases if case.name in val] or cases
             keep(trained.network, cases, trained.task, path)
         except InputError as error:
@@ -231,32 +257,24 @@ def _parity(folder: Path, trained: Trained) -> Parity:
     return parity
 
 
-def _plan(model: Model, run: Path, precision: str) -> list[Path]:
-    """The plan of a model for this GPU, certified like the model; where there is none, what to do on that machine."""
-    from mona_infer.atomic import write_text
-    from mona_infer.model import write_model
-    from mona_infer.tensorrt_engine import PROFILE, TensorrtEngine, build_plan, plan_of, usable
-    from mona_train.parity import certify, read_parity
+def _calibration(trained: Trained, parity: Parity) -> tuple[NDArray[np.float32], str]:
+    """Slices that int8 takes its scales from: of training cases, so that the certificate is made on others.
 
-    why = usable()
-    plan = plan_of(model)
-    if why:
-        rows, columns = model.task.input_size
-        shapes = [f"--{end}Shapes=slices:{n}x1x{rows}x{columns}" for end, n in zip(ENDS, PROFILE, strict=True)]
-        raise MissingPart(
-            f"{why}; {model.path} is ready for TensorRT 11: copy {run} to the machine with the GPU and run there "
-            f"`mona export {run} --format trt --precision {precision}` "
-            f"(or trtexec --onnx={model.path} --saveEngine={plan} {' '.join(shapes)})"
-        )
-    timing = run / "timing.cache"
-    content, facts, times = build_plan(model, timing=timing.read_bytes() if timing.is_file() else b"")
-    write_model(plan, content)
-    write_text(plan.with_suffix(".plan.json"), json.dumps(facts, indent=1) + "\n")
-    write_model(timing, times)
-    certificate = certify(TensorrtEngine(model), read_parity(run / "parity.npz"), precision)
-    typer.echo(words(certificate, f"{precision} TensorRT"))
-    if not certificate["passed"]:
-        plan.unlink()
-        plan.with_suffix(".plan.json").unlink()
-        raise CheckFailed(f"{plan}: the plan does not give the run's masks; it was removed")
-    return [plan, plan.with_suffix(".plan.json")]
+    Where the run's data are not at hand they are those of the parity set, and the model says so.
+    """
+    import numpy as np
+
+    from mona_infer.task import centred
+    from mona_train.parity import STEPS
+
+    def spread(count: int) -> NDArray[np.int64]:
+        return np.unique(np.linspace(0, count - 1, CALIBRATION).round().astype(np.int64))
+
+    cache = _cache(trained.config)
+    if cache is None:
+        return parity.inputs()[spread(len(parity.slices))], "the parity set"
+    found = _split(trained, cache)
+    rows = np.array(sorted({*found.labelled, *found.unlabelled}))
+    window = centred(trained.task.size, trained.task.input_size)
+    slices = cache.images[rows[spread(len(rows))]][:, *window]
+    return slices.astype(np.float32) / np.float32(STEPS), "training cases"

@@ -30,10 +30,10 @@ def cost(call: Callable[[], Any], runs: int) -> Cost:
         answer = None
         ctypes.CDLL(None).malloc_trim(0)  # or what an earlier call freed would be used again, uncounted
         Path("/proc/self/clear_refs").write_text("5")  # resets the peak (proc(5))
-        before, start = _memory("VmRSS"), time.perf_counter()
+        before, start = memory("VmRSS"), time.perf_counter()
         answer = call()
         times.append(1e3 * (time.perf_counter() - start))
-        peak = max(peak, _memory("VmHWM") - before)
+        peak = max(peak, memory("VmHWM") - before)
     return Cost(min(times), statistics.median(times), peak, answer)
 
 
@@ -49,7 +49,7 @@ def show(title: str, rows: dict[str, Cost]) -> None:
     console.print(table)
 
 
-def _memory(key: str) -> float:
+def memory(key: str) -> float:
     """Megabytes of this process."""
     line = next(row for row in Path("/proc/self/status").read_text().splitlines() if row.startswith(key))
     return int(line.split()[1]) * 1024 / 1e6

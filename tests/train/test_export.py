@@ -12,15 +12,17 @@ from small_runs import SIDE, TASK, slices_of, small_config
 from mona_infer.cli import app
 from mona_infer.engine import OnnxEngine
 from mona_infer.errors import CheckFailed, InputError, MissingPart
-from mona_infer.model import opened, read_model
+from mona_infer.model import opened, read_model, seal
 from mona_infer.volume import Volume
-from mona_train import graph, parity
+from mona_train import graph, parity, quantise
 from mona_train.data.case import Case
 from mona_train.export import export_run, load_run, newest_run
+from mona_train.half import rounded, to_fp16
 from mona_train.networks import UNet
 from mona_train.parity import certify, keep, read_parity
 from mona_train.run import checkpoint
 from mona_train.run.folder import write_config
+from mona_train.tensorrt_ready import check_for_tensorrt
 
 pytestmark = pytest.mark.xdist_group("export")  # the run is exported once, in one worker
 AFFINE = np.diag([1.5, 1.5, 10.0, 1.0])
@@ -55,7 +57,7 @@ def exported(network):
 @pytest.fixture
 def run(network, exported, tmp_path, monkeypatch):
     """A finished run's folder; torch.export's half minute is taken once for all tests."""
-    monkeypatch.setattr(graph, "to_onnx", lambda *_: graph._copy(exported))
+    monkeypatch.setattr(graph, "to_onnx", lambda *_: graph.copied(exported))
     folder = tmp_path / "runs" / "small"
     write_config(small_config("unet-f"), folder)
     facts = {"task": json.loads(TASK.to_json()), "predicts": "unet", "step": 16}
@@ -134,18 +136,119 @@ def test_a_sample_of_bits_of_a_real_model(run):
             opened("model.onnx", bytes(changed))
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_a_broken_export_is_refused_and_leaves_no_model(run, exported, monkeypatch, precision):
-    export_run(run, precision)
-    broken = graph._copy(exported)
-    for tensor in broken.graph.initializer:
-        if tensor.name.endswith("head.bias"):
-            values = onnx.numpy_helper.to_array(tensor) + np.array([3, 0, 0, 0], np.float32)
-            tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
-    monkeypatch.setattr(graph, "to_onnx", lambda *_: graph._copy(broken))
+def weights_of(model):
+    return {t.name: onnx.numpy_helper.to_array(t).copy() for t in model.graph.initializer}
+
+
+def with_weights(model, weights):
+    for tensor in model.graph.initializer:
+        tensor.CopyFrom(onnx.numpy_helper.from_array(weights[tensor.name], tensor.name))
+    return model
+
+
+def convolutions(model):
+    return [node for node in model.graph.node if node.op_type == "Conv"]
+
+
+def altered(model):
+    """One weight of the first convolution, after export."""
+    weights = weights_of(model)
+    weights[convolutions(model)[0].input[1]][0, 0, 1, 1] += 3
+    return with_weights(model, weights)
+
+
+def half_pixels(model):
+    """Upsampling with align_corners=False: the commonest slip of a re-implementation."""
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if attribute.name == "coordinate_transformation_mode":
+                attribute.s = b"half_pixel"
+    return model
+
+
+def loud(model):
+    """The same network in fp32, its first activation 100,000 times as loud: more than half precision holds."""
+    weights = weights_of(model)
+    first, second = convolutions(model)[:2]
+    for name in first.input[1:]:
+        weights[name] *= np.float32(1e5)
+    weights[second.input[1]] /= np.float32(1e5)
+    return with_weights(model, weights)
+
+
+BROKEN = [("fp32", altered), ("int8", altered), ("fp32", half_pixels), ("fp16", loud)]
+
+
+@pytest.mark.parametrize(("precision", "broken"), BROKEN, ids=[f"{p} {b.__name__}" for p, b in BROKEN])
+def test_a_broken_export_is_refused_and_leaves_no_model(run, exported, monkeypatch, precision, broken):
+    (run / f"model{'' if precision == 'fp32' else '-' + precision}.onnx").write_bytes(b"of an earlier export")
+    wrong = broken(graph.copied(exported))
+    monkeypatch.setattr(graph, "to_onnx", lambda *_: graph.copied(wrong))
     with pytest.raises(CheckFailed, match="no model was written"):
         export_run(run, precision)
     assert not list(run.glob("model*"))
+
+
+def test_fp16_is_certified_as_half_precision_computes_it(run, exported, network):
+    """ONNX Runtime computes fp16 graphs in fp32 on a processor, where an overflow would not show."""
+    slices = read_parity(run / "parity.npz").inputs()[:2]
+
+    def logits(model):
+        content = seal(graph.serialise(model), {"task": json.loads(TASK.to_json())})
+        return OnnxEngine(opened("m.onnx", content), threads=1).run(slices)
+
+    wanted = torch_logits(network, slices)
+    np.testing.assert_allclose(logits(loud(graph.copied(exported))), wanted, atol=1e-3)  # fp32 has room for it
+    assert not np.isfinite(logits(rounded(to_fp16(loud(graph.copied(exported)))))).all()
+    np.testing.assert_allclose(logits(rounded(to_fp16(exported))), wanted, atol=0.2)
+    steps = np.abs(logits(rounded(to_fp16(exported))) - logits(exported)).max()
+    assert steps > 0  # it did round
+
+
+def test_equalising_channels_changes_no_answer(run, exported, network):
+    slices = read_parity(run / "parity.npz").inputs()
+    equal = quantise.equalised(exported, slices)
+    content = seal(graph.serialise(equal), {"task": json.loads(TASK.to_json())})
+    logits = OnnxEngine(opened("m.onnx", content), threads=1).run(slices)
+    np.testing.assert_allclose(logits, torch_logits(network, slices), atol=2e-4)
+    heard = [quantise._activated(equal, n.output[0]) for n in convolutions(equal)[:-1]]
+    before, after = (quantise._loudest(model, heard, slices) for model in (exported, equal))
+
+    def spread(loudest):
+        return np.mean([np.log(m.max() / np.maximum(m, m.max() / quantise.LOUDEST)).mean() for m in loudest.values()])
+
+    assert spread(before) > 0.3
+    assert spread(after) < 0.05
+
+
+def test_int8_is_symmetric_per_channel_and_keeps_its_ends_float(exported):
+    slices = np.concatenate([slices_of(n)[0] for n in range(3)]).astype(np.float32) / 65535
+    model = quantise.to_int8(exported, slices)
+    onnx.checker.check_model(model, full_check=True)
+    weights = weights_of(model)
+    readers = {node.output[0]: node for node in model.graph.node if node.op_type == "DequantizeLinear"}
+    first, *middle, last = convolutions(model)
+    assert not {*first.input, *last.input} & set(readers)
+    for node in middle:
+        activation, weight = readers[node.input[0]], readers[node.input[1]]
+        assert weights[activation.input[1]].shape == ()
+        assert weights[weight.input[0]].dtype == np.int8
+        assert np.abs(weights[weight.input[0]].astype(int)).max() == 127
+        assert weights[weight.input[1]].shape == (len(weights[weight.input[0]]),)
+        assert not weights[activation.input[2]].any()
+        assert not weights[weight.input[2]].any()
+        assert weights[node.input[2]].dtype == np.float32  # TensorRT dequantises int8, and an int32 bias is none
+
+
+def test_int8_takes_its_scales_from_training_cases_where_they_are(run, monkeypatch):
+    from small_runs import small_cache, small_split
+
+    from mona_train import export
+
+    assert export_run(run, "int8")[0].facts["calibration"] == {"slices": 12, "of": "the parity set"}
+    monkeypatch.setattr(export, "_cache", lambda config: small_cache())
+    monkeypatch.setattr(export, "_split", lambda trained, cache: small_split())
+    assert export_run(run, "int8")[0].facts["calibration"] == {"slices": 28, "of": "training cases"}
 
 
 def test_the_limits_of_the_certificate(network, run):
@@ -195,6 +298,30 @@ def test_the_command_names_what_it_wrote_and_what_tensorrt_needs(run, monkeypatc
     assert read_model(run / "model.onnx").precision == "fp32"
 
 
+def test_a_plan_is_certified_before_it_is_written(run, monkeypatch):
+    import fake_tensorrt
+
+    from mona_train.plan import export_plan
+
+    fake_tensorrt.install(monkeypatch)
+    model, _ = export_run(run)
+    said = []
+    plan, beside = export_plan(model, run, say=said.append)
+    facts = json.loads(beside.read_text())
+    assert facts["certificate"]["passed"]
+    assert facts["certificate"]["engine"] == "TensorRT 11.4.0 on Fake GPU (sm_90)"
+    assert facts["profile"] == [1, 16, 64]
+    assert facts["model"] == model.seal
+    assert "passed" in said[0]
+    assert (run / "timing.cache").is_file()
+    with monkeypatch.context() as patched:  # a GPU that overflows
+        patched.setattr(fake_tensorrt.Context, "execute_async_v3", lambda self, stream_handle: True)
+        with pytest.raises(CheckFailed, match="not written"):
+            export_plan(model, run)
+    assert not plan.exists()
+    assert not beside.exists()
+
+
 @pytest.mark.parametrize("args", [["--format", "coreml"], ["--precision", "fp8"], ["nowhere"]])
 def test_wrong_usage(run, monkeypatch, args):
     monkeypatch.chdir(run.parent.parent)
@@ -216,16 +343,91 @@ def test_a_run_that_has_not_finished_exports_its_best_so_far(run):
     assert "has not finished" in said[0]
 
 
-def test_a_graph_that_tensorrt_could_not_take_is_refused(exported):
-    graph.check_for_tensorrt(exported)
-    strange = graph._copy(exported)
-    strange.graph.node[0].op_type = "NonZero"
-    with pytest.raises(CheckFailed, match="NonZero"):
-        graph.check_for_tensorrt(strange)
-    unknown = graph._copy(exported)
-    del unknown.graph.value_info[:]
-    with pytest.raises(CheckFailed, match="rank"):
-        graph.check_for_tensorrt(unknown)
+def operator(model):
+    model.graph.node[0].op_type = "NonZero"
+
+
+def rank(model):
+    del model.graph.value_info[:]
+
+
+def size(model):
+    model.graph.value_info[0].type.tensor_type.shape.dim[2].dim_param = "rows"
+
+
+def type_(model):
+    name = convolutions(model)[0].input[1]
+    weights = weights_of(model)
+    weights[name] = weights[name].astype(np.float16)
+    with_weights(model, weights)
+
+
+def opset(model):
+    model.opset_import[0].version = 99
+
+
+def zero_point(model):
+    next(t for t in model.graph.initializer if t.name.endswith("_zero")).raw_data = b"\x05"
+
+
+def scale(model):
+    weights = weights_of(model)
+    name = next(n for n in weights if n.endswith("_scale"))
+    weights[name] = weights[name] * 0
+    with_weights(model, weights)
+
+
+def axis(model):
+    node = next(n for n in model.graph.node if n.op_type == "DequantizeLinear" and n.attribute)
+    node.attribute[0].i = 1
+
+
+def int32_bias(model):
+    """What ONNX Runtime's quantiser writes by default."""
+    node = convolutions(model)[2]
+    bias = weights_of(model)[node.input[2]]
+    parts = {
+        "b": np.zeros(len(bias), np.int32),
+        "s": np.ones(len(bias), np.float32),
+        "z": np.zeros(len(bias), np.int32),
+    }
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(v, k) for k, v in parts.items())
+    model.graph.node.append(onnx.helper.make_node("DequantizeLinear", [*parts], ["bias"], name="bias", axis=0))
+    node.input[2] = "bias"
+    model.CopyFrom(graph.cleaned(model))
+
+
+def cubic(model):
+    node = next(n for n in model.graph.node if n.op_type == "Resize")
+    next(a for a in node.attribute if a.name == "mode").s = b"cubic"
+
+
+STRANGE = {
+    operator: "NonZero",
+    rank: "the rank of",
+    size: "sizes of",
+    type_: "mixed types",
+    opset: "ai.onnx 99",
+    zero_point: "zero points of 0",
+    scale: "positive scales",
+    axis: "along axis 0",
+    int32_bias: "type that it does not compute with",
+    cubic: "cubic Resize",
+}
+
+
+@pytest.fixture(scope="module")
+def int8(exported):
+    return quantise.to_int8(exported, slices_of(0)[0].astype(np.float32) / 65535)
+
+
+@pytest.mark.parametrize("change", STRANGE, ids=lambda change: change.__name__)
+def test_a_graph_that_tensorrt_could_not_take_is_refused(int8, change):
+    check_for_tensorrt(int8)
+    strange = graph.copied(int8)
+    change(strange)
+    with pytest.raises(CheckFailed, match=STRANGE[change]):
+        check_for_tensorrt(strange)
 
 
 def test_what_training_saw(tmp_path):

@@ -1,0 +1,49 @@
+"""The TensorRT plan of an exported model, certified like the model; where there is no GPU, what to do on one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from mona_infer.atomic import write_text
+from mona_infer.errors import CheckFailed, MissingPart
+from mona_infer.model import Model, write_model
+from mona_infer.tensorrt_engine import PROFILE, TensorrtEngine, build_plan, facts_of, identity, plan_of, usable
+from mona_train.export import words
+from mona_train.parity import certify, read_parity
+
+ENDS = ("min", "opt", "max")
+
+
+def export_plan(model: Model, run: Path, *, say: Any = None) -> list[Path]:
+    """Build, certify, write; a plan that fails its certificate is not written, and an older one is removed."""
+    why = usable()
+    if why:
+        raise MissingPart(f"{why}; {there(model, run)}")
+    timing = run / "timing.cache"  # what TensorRT measured of this GPU's kernels: the next build is much shorter
+    content, times = build_plan(model, timing=timing.read_bytes() if timing.is_file() else b"")
+    write_model(timing, times)
+    certificate = certify(TensorrtEngine(model, content), read_parity(run / "parity.npz"), model.precision)
+    if say:
+        say(words(certificate, f"{model.precision} TensorRT"))
+    plan, beside = plan_of(model), plan_of(model).with_suffix(".plan.json")
+    if not certificate["passed"]:
+        plan.unlink(missing_ok=True)
+        beside.unlink(missing_ok=True)
+        raise CheckFailed(f"{plan}: the plan does not give the run's masks; it was not written")
+    facts = {**facts_of(model, content), **identity(), "profile": PROFILE, "certificate": certificate}
+    write_text(beside, json.dumps(facts, indent=1) + "\n")
+    write_model(plan, content)
+    return [plan, beside]
+
+
+def there(model: Model, run: Path) -> str:
+    """What to do on the machine with the GPU."""
+    rows, columns = model.task.input_size
+    shapes = [f"--{end}Shapes=slices:{n}x1x{rows}x{columns}" for end, n in zip(ENDS, PROFILE, strict=True)]
+    return (
+        f"{model.path} is ready for TensorRT 11: copy {run} to the machine with the GPU and run there "
+        f"`mona export {run} --format trt --precision {model.precision}` (for other programs than mona also: "
+        f"trtexec --onnx={model.path} --saveEngine={plan_of(model)} {' '.join(shapes)})"
+    )
