@@ -7,15 +7,29 @@ from typing import Any
 
 import pytest
 import torch
-from steps import CLASSES, STILL, calls_of, following, one_thread, painted, stage_of, step_of, with_gradient, within
+from steps import (
+    CLASSES,
+    STILL,
+    WIDTH,
+    calls_of,
+    following,
+    one_thread,
+    painted,
+    stage_of,
+    step_of,
+    with_gradient,
+    within,
+)
 from torch import Tensor, nn
 
 from mona_infer.errors import InputError
+from mona_kernels.ops import Kernels
 from mona_train.losses.unsupervised import unsupervised
 from mona_train.methods import acr
 from mona_train.methods.acr import ACR
 from mona_train.methods.base import Step
 from mona_train.networks.unet import UNetOutput
+from mona_train.optimise import average_
 
 SMALL = {"queries": 16, "keys": 32, "ring": 64, "bank": 6, "dim": 32}
 
@@ -203,6 +217,36 @@ def test_labels_move_with_their_warped_slices(monkeypatch: pytest.MonkeyPatch) -
     sure = within(labels) & within(shown)
     assert torch.equal(shown[sure], labels[sure])
     assert not torch.equal(images, step.labelled.images)
+
+
+# --- kernels and plain PyTorch
+
+
+def curves(kernels: Kernels, steps: int) -> list[dict[str, float]]:
+    """Losses of so many steps of training: SGD, and the teacher's average."""
+    stage = ACR(ACR.Settings(likely=0.3, **SMALL), classes=CLASSES, width=WIDTH, kernels=kernels)
+    step = step_of(stage)
+    sgd = torch.optim.SGD(step.student.parameters(), lr=0.01, momentum=0.9, nesterov=True)
+    found = []
+    for n in range(steps):
+        torch.manual_seed(n)  # dropout
+        losses, weights = stage.losses(step), stage.weights()
+        sum(weights[name] * loss for name, loss in losses.items()).backward()
+        sgd.step()
+        sgd.zero_grad()
+        average_(step.teacher, step.student, 0.9)
+        found.append({name: float(loss.detach()) for name, loss in losses.items()})
+        step = following(step)
+    return found
+
+
+def test_kernels_and_plain_pytorch_train_alike() -> None:
+    native, plain = curves("native", 20), curves("reference", 20)
+    assert {name for losses in native for name in losses} == set(ACR(ACR.Settings(), classes=CLASSES).weights())
+    for a, b in zip(native, plain, strict=True):
+        assert a == pytest.approx(b, abs=1e-4)
+    assert native[-1]["supervised"] < 0.9 * native[0]["supervised"]  # it does learn
+    assert native != plain  # and the two are not one
 
 
 # --- the pseudo-label loss (METHOD 4.3, Decision 3)
