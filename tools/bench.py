@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import bench_augment
+import bench_kernels
 import nibabel as nib
 import numpy as np
 from measuring import console, cost, show
@@ -145,6 +146,7 @@ def main() -> None:
     bench_gzip()
     bench_resize()
     bench_augment.main()
+    bench_kernels.main(quick=args.quick)
     bench_surfaces(args.quick)
 
 

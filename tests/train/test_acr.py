@@ -10,6 +10,7 @@ import torch
 from steps import (
     CLASSES,
     STILL,
+    WIDTH,
     calls_of,
     following,
     one_thread,
@@ -23,12 +24,15 @@ from steps import (
 from torch import Tensor, nn
 
 from mona_infer.errors import InputError
+from mona_kernels.ops import OPS, REFERENCE, Kernels
 from mona_train.losses.unsupervised import unsupervised
 from mona_train.methods import acr
 from mona_train.methods.acr import ACR
 from mona_train.methods.base import Step
 from mona_train.networks.unet import UNetOutput
+from mona_train.optimise import average_
 
+CALM = 1e-4  # a learning rate
 SMALL = {"queries": 16, "keys": 32, "ring": 64, "bank": 6, "dim": 32}
 
 
@@ -215,6 +219,46 @@ def test_labels_move_with_their_warped_slices(monkeypatch: pytest.MonkeyPatch) -
     sure = within(labels) & within(shown)
     assert torch.equal(shown[sure], labels[sure])
     assert not torch.equal(images, step.labelled.images)
+
+
+# --- kernels and plain PyTorch
+
+
+def curves(kernels: Kernels, steps: int) -> list[dict[str, float]]:
+    """Losses of so many steps of training: SGD, and the teacher's average.
+
+    At rates of 0.01 (with momentum) and 0.001, rounding alone grows beyond 1e-4 within 20 steps of so small a network:
+    plain PyTorch, its contrast changed by 2e-7, parts from itself.  At the rate here it does not.
+    """
+    stage = ACR(ACR.Settings(likely=0.3, **SMALL), classes=CLASSES, width=WIDTH, kernels=kernels)
+    step = step_of(stage)
+    sgd = torch.optim.SGD(step.student.parameters(), lr=CALM)
+    found = []
+    for n in range(steps):
+        torch.manual_seed(n)  # dropout
+        losses, weights = stage.losses(step), stage.weights()
+        sum(weights[name] * loss for name, loss in losses.items()).backward()
+        sgd.step()
+        sgd.zero_grad()
+        average_(step.teacher, step.student, 0.9)
+        found.append({name: float(loss.detach()) for name, loss in losses.items()})
+        step = following(step)
+    return found
+
+
+@pytest.mark.xfail(
+    strict=True, reason="open: kernels part from the reference at step 10 (4e-5, later 2e-3), unexplained"
+)
+def test_kernels_and_plain_pytorch_train_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    native, plain = curves("native", 20), curves("reference", 20)
+    nudged = REFERENCE._replace(contrast=lambda *given, **more: REFERENCE.contrast(*given, **more) * (1 + 2e-7))
+    monkeypatch.setitem(OPS, "reference", nudged)
+    control = curves("reference", 20)
+    assert {name for losses in native for name in losses} == set(ACR(ACR.Settings(), classes=CLASSES).weights())
+    for a, b, c in zip(native, plain, control, strict=True):
+        assert c == pytest.approx(b, abs=1e-4), "rounding alone parts these runs: they say nothing of the kernels"
+        assert a == pytest.approx(b, abs=1e-4)
+    assert native != plain  # the two are not one
 
 
 # --- the pseudo-label loss (METHOD 4.3, Decision 3)
