@@ -1,0 +1,43 @@
+"""What the Triton kernels share: configurations to choose from, and the types they take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+from triton.runtime.jit import JITFunction
+
+FLOATS = torch.float32, torch.bfloat16, torch.float16
+
+
+def tuned(kernel: Any, configs: list[triton.Config], key: list[str]) -> Any:
+    """The fastest configuration, measured once for each value of `key`; the interpreter, which has no time, takes the first.
+
+    Spaces are chosen from the table of tools/compile_kernels.py, which compiles every one of them.
+    """
+    return triton.autotune(configs if isinstance(kernel, JITFunction) else configs[:1], key=key)(kernel)
+
+
+def config(warps: int, stages: int = 2, **blocks: int) -> triton.Config:
+    return triton.Config(blocks, num_warps=warps, num_stages=stages)
+
+
+def require_floats(op: str, **tensors: Tensor) -> None:
+    """float64 is the references': a tensor core adds up in float32."""
+    for name, tensor in tensors.items():
+        if tensor.dtype not in FLOATS:
+            raise TypeError(
+                f"{op} on a GPU takes float32, bfloat16 or float16, found {name} of {tensor.dtype}; "
+                f"convert it, or call mona_kernels.ops.{op}.reference"
+            )
+
+
+def block(size: int, most: int, least: int = 16) -> int:
+    """The power of two that holds `size`, within limits: what does not fit is looped over, the tail is masked."""
+    return max(least, min(most, int(triton.next_power_of_2(size))))
+
+
+Grid = Callable[[dict[str, Any]], tuple[int, ...]]
