@@ -9,7 +9,7 @@ SHELL := bash
 MODULES := $(shell find mona_kernels mona_infer mona_train -name '*.py' | LC_ALL=C sort | cksum | cut -d ' ' -f 1)
 INSTALLED := .venv/.installed-$(MODULES)
 
-.PHONY: install demo test test-all lint bench clean
+.PHONY: install demo test test-all lint bench bench-gpu clean
 
 install: $(INSTALLED)
 
@@ -37,6 +37,11 @@ test-all: lint
 # Alone on the machine, please: it measures.
 bench: $(INSTALLED)
 	$(BIN)/python tools/bench.py
+
+# For a machine with a CUDA device: correctness first, then times and memory.
+bench-gpu: $(INSTALLED)
+	$(BIN)/python -m pytest -m gpu
+	$(BIN)/python tools/bench_gpu.py
 
 clean:
 	rm -rf .venv build demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

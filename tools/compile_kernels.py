@@ -21,7 +21,6 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -147,7 +146,7 @@ def occupancy(limits: Limits, warps: int, registers: int, shared: int) -> float:
     return min(limits.blocks, limits.warps // warps, by_registers, by_shared) * warps / limits.warps
 
 
-def compile_all(arch: int, every: bool, only: str | None) -> list[Report]:
+def compile_all(arch: int, every: bool, only: str | None, flags: list[str]) -> list[Report]:
     launches = [launch for launch in collect(every) if only in (None, launch.kernel.__name__)]
     driver.set_active(Target(arch))
     if not every:
@@ -158,7 +157,7 @@ def compile_all(arch: int, every: bool, only: str | None) -> list[Report]:
         if compiled.hash in seen:
             continue
         seen.add(compiled.hash)
-        registers, spills = assemble(compiled.asm["ptx"], arch)
+        registers, spills = assemble(compiled.asm["ptx"], arch, *flags)
         m = compiled.metadata
         busy = occupancy(ARCHITECTURES[arch], m.num_warps, registers, m.shared)
         reports.append(
@@ -183,6 +182,7 @@ def main() -> int:
     parser.add_argument("--kernel", help="only this one, such as _repel")
     parser.add_argument("--all", action="store_true", help="every configuration, type, layout and mode")
     parser.add_argument("--roofline", action="store_true", help="estimates instead of compiling")
+    parser.add_argument("--registers", type=int, help="give a thread no more than so many: what would spill?")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--workers", type=int, default=2)
     args = parser.parse_args()
@@ -191,8 +191,9 @@ def main() -> int:
         estimates = [e for e in roofline.estimates(collect(False)) if args.kernel in (None, e.kernel)]
         print(json.dumps([asdict(e) for e in estimates], indent=1)) if args.json else roofline.show(console, estimates)
         return 0
+    flags = [f"--maxrregcount={args.registers}"] if args.registers else []
     with ProcessPoolExecutor(args.workers) as pool:
-        work = [pool.submit(compile_all, arch, args.all, args.kernel) for arch in args.arch]
+        work = [pool.submit(compile_all, arch, args.all, args.kernel, flags) for arch in args.arch]
         reports = [report for future in work for report in future.result()]
     if not reports:
         print(f"no kernel is called {args.kernel}; there are {', '.join(sorted(roofline.WORK))}", file=sys.stderr)
@@ -207,5 +208,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
     sys.exit(main())

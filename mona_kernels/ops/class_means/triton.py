@@ -164,7 +164,7 @@ def _reduce(
         f = tl.load(level + where[:, None] + channel[None, :] * stride_c, mask=there, other=0.0)
         if IDENTITY:
             label = tl.load(weights + p, mask=p < total, other=-1)
-            weight = (label[None, :] == c[:, None]).to(f.dtype)
+            weight = tl.where(label[None, :] == c[:, None], 1.0, 0.0).to(f.dtype)
         else:
             rows = c.to(tl.int64)[:, None] * total + p[None, :]
             weight = tl.load(weights + rows, mask=(c < classes)[:, None] & (p < total)[None, :], other=0.0)

@@ -106,7 +106,7 @@ def contrast_backward(
     classes, each, dim = queries.shape
     keys = _Keys(queries, rings, mode, drawn, law, filled, count)
     scale = (grad / (temperature * each * active.sum().clamp_min(1))).float()
-    out = torch.empty_like(queries)
+    out = queries.new_empty(queries.shape)
     kernel = _pull_rows if mode == "exact" else _pull_tiles
     kernel[lambda meta: (classes * triton.cdiv(each, meta["QUERIES"]), triton.cdiv(dim, meta["OUT"]))](
         queries,

@@ -76,7 +76,7 @@ def census(
                 STRIP=STRIP,
                 DRAWS=DRAWS,
             )
-    counts, hard_counts = seen[:, -1].long()
+    counts, hard_counts = (last.long() for last in seen[:, -1])  # an op's outputs may not share memory
     return Census(known, counts, keys, hard_counts, asked)
 
 

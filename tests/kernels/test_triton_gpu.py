@@ -1,0 +1,58 @@
+"""For a machine with a CUDA device: the cases of `on_triton/` there, and the registered ops."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from mona_kernels.ops import NATIVE, REFERENCE
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+CASES = Path(__file__).parent / "on_triton"
+TOOLS = Path(__file__).parents[2] / "tools"
+NAMES = ["census", "draw_keys", "class_sums", "pyramid_gather", "equivariance"]
+NAMES += [f"contrast, {mode}" for mode in ("shared", "exact", "expected")]
+
+
+@pytest.fixture(scope="module")
+def bench_gpu() -> Iterator[object]:
+    sys.path.insert(0, str(TOOLS))
+    import bench_gpu
+
+    yield bench_gpu
+    sys.path.remove(str(TOOLS))
+
+
+@pytest.mark.parametrize("op", sorted(path.stem for path in CASES.glob("*.py")))
+def test_as_the_reference(op: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", CASES / f"{op}.py"],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_registered_op_is_the_reference_compiled_and_without_waiting(name: str, bench_gpu) -> None:  # type: ignore[no-untyped-def]
+    case = bench_gpu.cases("cuda", batch=2, size=96, classes=5, queries=50, keys=70, dim=100, ring=90)[name]
+    bench_gpu.compare(case)
+    eager = case(NATIVE)  # also tunes, which does wait
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        case(NATIVE)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    for found, expected in zip(torch.compile(lambda: case(NATIVE))(), eager, strict=True):
+        torch.testing.assert_close(found, expected)
+    assert len(case(REFERENCE)) == len(eager)
