@@ -1,4 +1,4 @@
-"""`make bench-gpu`: each op forward and backward on a CUDA device, our kernels against the reference, eager and compiled.
+"""`make bench-gpu`: each op forward and backward on a CUDA device, ours against the reference, eager and compiled.
 
 Answers are compared first and nothing is timed that differs.  Times are medians by CUDA events after warming up (which
 is when Triton tunes and torch compiles); memory is the peak above what was held before the call.

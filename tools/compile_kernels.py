@@ -140,7 +140,7 @@ def assemble(ptx: str, arch: int, *flags: str) -> tuple[int, int]:
 
 
 def occupancy(limits: Limits, warps: int, registers: int, shared: int) -> float:
-    """Share of the warps that fit at once.  Registers go to warps in units of 256, shared memory in units of 128 bytes."""
+    """Share of the warps that fit at once; registers are given in units of 256, shared memory in units of 128 bytes."""
     by_registers = limits.registers // (-(-registers * 32 // 256) * 256) // warps
     by_shared = limits.shared // ((-(-shared // 128) * 128) + 1024)
     return min(limits.blocks, limits.warps // warps, by_registers, by_shared) * warps / limits.warps
@@ -158,11 +158,10 @@ def compile_all(arch: int, every: bool, only: str | None, flags: list[str]) -> l
             continue
         seen.add(compiled.hash)
         registers, spills = assemble(compiled.asm["ptx"], arch, *flags)
-        m = compiled.metadata
-        busy = occupancy(ARCHITECTURES[arch], m.num_warps, registers, m.shared)
-        reports.append(
-            Report(launch.kernel.__name__, launch.title(), arch, m.num_warps, m.num_stages, registers, m.shared, spills, round(busy, 3))
-        )
+        m, name = compiled.metadata, launch.kernel.__name__
+        busy = round(occupancy(ARCHITECTURES[arch], m.num_warps, registers, m.shared), 3)
+        size = m.num_warps, m.num_stages, registers, m.shared
+        reports.append(Report(name, launch.title(), arch, *size, spills, busy))
     return reports
 
 

@@ -63,6 +63,4 @@ def contrasts(dtype: torch.dtype, classes: int = 4) -> None:
         if each:
             keys = {"drawn": sampling.draw_keys(limits, filled, KEYS, RING, queries=each, **DRAW)}
         loss, saved = contrast.contrast(queries, active, positives, rings, temperature=0.5, mode=mode, **keys)
-        contrast.contrast_backward(
-            loss, saved, queries, active, positives, rings, temperature=0.5, mode=mode, **keys
-        )
+        contrast.contrast_backward(loss, saved, queries, active, positives, rings, temperature=0.5, mode=mode, **keys)

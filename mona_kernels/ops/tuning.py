@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ FLOATS = torch.float32, torch.bfloat16, torch.float16
 
 
 def tuned(kernel: Any, configs: list[triton.Config], key: list[str]) -> Any:
-    """The fastest configuration, measured once for each value of `key`; the interpreter, which has no time, takes the first.
+    """The fastest configuration, measured once for each value of `key`; in the interpreter the first.
 
     Spaces are chosen from the table of tools/compile_kernels.py, which compiles every one of them.
     """
@@ -38,6 +37,3 @@ def require_floats(op: str, **tensors: Tensor) -> None:
 def block(size: int, most: int, least: int = 16) -> int:
     """The power of two that holds `size`, within limits: what does not fit is looped over, the tail is masked."""
     return max(least, min(most, int(triton.next_power_of_2(size))))
-
-
-Grid = Callable[[dict[str, Any]], tuple[int, ...]]

@@ -113,9 +113,7 @@ def _hat(pixel, position, size, source):
 
 
 @triton.jit
-def _push_down(
-    known, weights, height, width, h, w, total, rows, columns, BLOCK: tl.constexpr, STRIP: tl.constexpr
-):
+def _push_down(known, weights, height, width, h, w, total, rows, columns, BLOCK: tl.constexpr, STRIP: tl.constexpr):
     c = tl.program_id(1)
     p = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     image, y, x = p // (h * w), p % (h * w) // w, p % w
@@ -177,7 +175,7 @@ def _reduce(
 
 _tuned_reduce = tuned(
     _reduce,
-    [config(4, 3, PIXELS=64), config(4, 2, PIXELS=128), config(4, 4, PIXELS=32), config(8, 2, PIXELS=128)],
+    [config(4, 3, PIXELS=64), config(4, 4, PIXELS=32)],
     ["area", "channels", "classes"],
 )
 

@@ -324,7 +324,7 @@ def _pull(
     DIMS: tl.constexpr,
     OUT: tl.constexpr,
 ):
-    """With w the softmax weights and q of length 1: dq = (sum_n w_n k_n - (1 - w+) k+) / t, without its part along q."""
+    """dq = (sum_n w_n k_n - (1 - w+) k+) / t without its part along q; w the softmax weights, q of length 1."""
     tiles = tl.cdiv(each, QUERIES)
     c = (tl.program_id(0) // tiles).to(tl.int64)
     q = tl.program_id(0) % tiles * QUERIES + tl.arange(0, QUERIES)
@@ -363,27 +363,17 @@ def _pull(
     tl.store(out + where, tl.where(works, pull, 0.0), mask=there)
 
 
-_TILES = [
-    config(4, 3, QUERIES=16, KEYS=64, DIMS=32),
-    config(4, 3, QUERIES=32, KEYS=64, DIMS=32),
-    config(4, 2, QUERIES=64, KEYS=64, DIMS=32),
-    config(8, 2, QUERIES=64, KEYS=128, DIMS=32),
-]
-_ROWS = [config(4, 2, QUERIES=1, KEYS=16, DIMS=128), config(4, 2, QUERIES=1, KEYS=32, DIMS=128)]
-_repel_tiles = tuned(_repel, _TILES, ["each", "dim", "number"])
-_repel_rows = tuned(_repel, _ROWS, ["each", "dim", "number"])
+_TILES = [config(4, 3, QUERIES=16, KEYS=64, DIMS=32), config(4, 3, QUERIES=32, KEYS=64, DIMS=32)]
+_ROWS = [config(4, 2, QUERIES=1, KEYS=16, DIMS=128), config(4, 2, QUERIES=1, KEYS=32, DIMS=64)]
+_KEY = ["each", "dim", "number"]
+_repel_tiles, _repel_rows = tuned(_repel, _TILES, _KEY), tuned(_repel, _ROWS, _KEY)
 _pull_tiles = tuned(
     _pull,
-    [
-        config(4, 2, QUERIES=16, KEYS=32, DIMS=64, OUT=128),
-        config(8, 2, QUERIES=16, KEYS=32, DIMS=64, OUT=256),
-        config(8, 2, QUERIES=32, KEYS=32, DIMS=64, OUT=128),
-        config(8, 2, QUERIES=64, KEYS=32, DIMS=32, OUT=128),
-    ],
-    ["each", "dim", "number"],
+    [config(4, 2, QUERIES=16, KEYS=32, DIMS=32, OUT=128), config(8, 2, QUERIES=16, KEYS=32, DIMS=32, OUT=256)],
+    _KEY,
 )
 _pull_rows = tuned(
     _pull,
     [config(4, 2, QUERIES=1, KEYS=16, DIMS=128, OUT=256), config(8, 2, QUERIES=1, KEYS=16, DIMS=128, OUT=512)],
-    ["each", "dim", "number"],
+    _KEY,
 )

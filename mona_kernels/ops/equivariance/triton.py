@@ -17,7 +17,7 @@ from torch import Tensor
 from mona_kernels.ops.equivariance.reference import LEAST
 from mona_kernels.ops.tuning import block, require_floats
 
-ELEMENTS = 1024  # of a tile, pixels x classes: 8 a thread
+ELEMENTS = 512  # of a tile, pixels x classes: 4 a thread
 
 
 def equivariance(probabilities: Tensor, mask: Tensor, points: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -87,9 +87,7 @@ def _compare(
     fx, fy = right - x0, lower - y0
     x0, y0 = x0.to(tl.int32), y0.to(tl.int32)
     image, own = probabilities + b * p_b + c[None, :] * p_c, mask + b * m_b
-    target, weight, inside = _tap(
-        image, own, y0, x0, (1 - fy) * (1 - fx), p_y, p_x, m_y, m_x, height, width, there
-    )
+    target, weight, inside = _tap(image, own, y0, x0, (1 - fy) * (1 - fx), p_y, p_x, m_y, m_x, height, width, there)
     p, m, s = _tap(image, own, y0, x0 + 1, (1 - fy) * fx, p_y, p_x, m_y, m_x, height, width, there)
     target, weight, inside = target + p, weight + m, inside + s
     p, m, s = _tap(image, own, y0 + 1, x0, fy * (1 - fx), p_y, p_x, m_y, m_x, height, width, there)

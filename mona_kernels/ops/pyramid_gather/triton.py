@@ -65,10 +65,8 @@ def _taps(position, size, source):
 
 
 @triton.jit
-def _corners(
-    level, pixels, n, c, stride_b, stride_c, stride_y, stride_x, count, channels, h, w, height, width
-):
-    """Where the taps of a tile (pixels, channels) lie, which of them exist, and the shares of the lower and the right."""
+def _corners(level, pixels, n, c, stride_b, stride_c, stride_y, stride_x, count, channels, h, w, height, width):
+    """Where the taps of a tile (pixels, channels) lie, which exist, and the shares of the lower and the right ones."""
     pixel = tl.load(pixels + n, mask=n < count, other=-1)
     here = (pixel >= 0)[:, None] & (c < channels)[None, :]
     pixel = tl.maximum(pixel, 0)

@@ -50,7 +50,8 @@ def assert_same(mode: Any, tensors: list[torch.Tensor], keys: dict[str, Any], te
 
 @pytest.mark.parametrize("mode", reference.MODES)
 @pytest.mark.parametrize(
-    "types", [(torch.float32, torch.float32), (torch.float32, torch.bfloat16), (torch.bfloat16,) * 2, (torch.float16,) * 2]
+    "types",
+    [(torch.float32, torch.float32), (torch.float32, torch.bfloat16), (torch.bfloat16,) * 2, (torch.float16,) * 2],
 )
 def test_modes_and_types(mode: str, types: tuple[torch.dtype, torch.dtype]) -> None:
     (queries, active, positives, rings), keys = setting(mode)

@@ -17,7 +17,9 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton, "DRAWS", 32)
 
 
-def batch(generator: torch.Generator, b: int, c: int, h: int, w: int, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+def batch(
+    generator: torch.Generator, b: int, c: int, h: int, w: int, dtype: torch.dtype = torch.float32
+) -> list[torch.Tensor]:
     probabilities = torch.randn(b, c, h, w, generator=generator).mul(3).softmax(1).to(dtype)
     labels = torch.randint(-1, c + 2, (b, h, w), generator=generator)
     return [probabilities, labels, torch.rand(b, h, w, generator=generator).to(dtype)]
