@@ -17,7 +17,7 @@ from torch import Tensor
 from mona_kernels.ops.tuning import block, config, require_floats, tuned
 
 PROGRAMS = 1024  # aimed at: a few for every multiprocessor of the largest cards
-CLASSES, CHANNELS = 64, 64  # of a tile, at most
+CLASSES, CHANNELS = 64, 32  # of a tile, at most
 
 
 def class_sums(features: Sequence[Tensor], known: Tensor, classes: int) -> Tensor:

@@ -16,10 +16,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mona_kernels.ops.contrast.reference import Mode
+from mona_kernels.ops.contrast.reference import Mode, check_mode
 from mona_kernels.ops.tuning import block, config, require_floats, tuned
 
-SPLITS = 16  # of the keys in the forward pass, at most: 4 classes of 256 queries in tiles of 16 make 1024 programs
+# Of the keys in the forward pass, at most, and the fewest keys of one: 4 classes of 256 queries in tiles of 16 with 512
+# keys make 256 programs, some for every multiprocessor.
+SPLITS, FEWEST = 16, 128
 
 
 class Saved(NamedTuple):
@@ -62,8 +64,8 @@ def contrast(
         DIMS=block(dim, 128),
     )
     keys = _Keys(queries, rings, mode, drawn, law, filled, count)
-    splits = max(1, min(SPLITS, triton.cdiv(keys.number, 128)))
-    span = triton.cdiv(triton.cdiv(keys.number, splits), 128) * 128
+    splits = max(1, min(SPLITS, triton.cdiv(keys.number, FEWEST)))
+    span = triton.cdiv(triton.cdiv(keys.number, splits), FEWEST) * FEWEST
     parts = queries.new_empty((classes, each, splits), dtype=torch.float32)
     kernel = _repel_rows if mode == "exact" else _repel_tiles
     kernel[lambda meta: (classes * triton.cdiv(each, meta["QUERIES"]), splits)](
@@ -146,14 +148,15 @@ class _Keys:
     ) -> None:
         self.rows = rings.flatten(0, 1)  # V R, D: a view of what lies in one piece
         self.numbers = rings.shape[1], rings.shape[0], float(count)
-        if mode == "expected" and law is not None and filled is not None and count > 0:
+        check_mode(mode, drawn, law, filled, count)
+        if mode == "expected":
+            assert law is not None and filled is not None
             self.number = len(self.rows)
             self.tensors = law.contiguous(), filled.contiguous()
-        elif mode in ("shared", "exact") and drawn is not None:
+        else:
+            assert drawn is not None
             self.number = drawn.shape[2]
             self.tensors = (drawn.contiguous(),) * 2  # there is no `filled` to read
-        else:
-            raise ValueError(f"mode {mode!r} is unknown or lacks its keys (drawn; expected: law, filled, count)")
         # Two half types of one kind are multiplied as they are, which is exact; else float32, in three passes of tf32.
         alike = queries.dtype == rings.dtype
         self.meta: dict[str, Any] = {"MODE": mode, "PRODUCT": _DTYPES[queries.dtype if alike else torch.float32]}
@@ -228,7 +231,8 @@ def _scores(
     for start in range(0, reached, DIMS):
         d = start + tl.arange(0, DIMS)
         q = tl.load(query[:, None] + d[None, :] * stride_d, mask=present[:, None] & (d < dim)[None, :], other=0.0)
-        k = tl.load(rows + row[None, :] * stride_r + d[:, None] * stride_rd, mask=(d < dim)[:, None], other=0.0)
+        there = (d < dim)[:, None] & (times > float("-inf"))[None, :]
+        k = tl.load(rows + row[None, :] * stride_r + d[:, None] * stride_rd, mask=there, other=0.0)
         if MODE == "exact":
             product += tl.sum(tl.trans(q).to(tl.float32) * k.to(tl.float32), 0)[None, :]
         else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -110,7 +112,7 @@ def _(
 ) -> Pixels:
     from mona_kernels.ops.sampling import triton as kernels
 
-    limits = {"likely": likely, "hard": hard, "fill": fill, "queries": queries}
+    limits: dict[str, Any] = {"likely": likely, "hard": hard, "fill": fill, "queries": queries}
     return tuple(
         kernels.census(probabilities, labels, confidence, **limits, seed=seed % 2**64, step=step, stream=stream)
     )

@@ -61,9 +61,16 @@ def test_modes_and_types(mode: str, types: tuple[torch.dtype, torch.dtype]) -> N
 
 @pytest.mark.parametrize("mode", reference.MODES)
 def test_several_tiles_of_queries_keys_and_embedding(mode: str) -> None:
-    """More of each than any block holds, none a multiple of it."""
+    """More of each than any block holds, none a multiple of it; the first row, which nobody drew, poisoned."""
     each = 2 if mode == "exact" else 19
-    assert_same(mode, *setting(mode, classes=2, each=each, dim=270, ring=100, count=141))
+    tensors, keys = setting(mode, classes=3, each=each, dim=270, ring=60, count=141)
+    tensors[3][0, 0] = torch.nan
+    if mode == "expected":
+        tensors[3][0] = torch.nan
+        keys["law"][:, 0] = keys["filled"][0] = 0
+    else:
+        keys["drawn"][keys["drawn"] == 0] = 60  # the next ring's first
+    assert_same(mode, tensors, keys)
 
 
 @pytest.mark.parametrize("mode", reference.MODES)
@@ -94,5 +101,5 @@ def test_one_class_one_query_one_key_any_strides_and_a_sharp_temperature(mode: s
 
 def test_modes_lack_nothing() -> None:
     tensors, _ = setting("shared")
-    with pytest.raises(ValueError, match="lacks its keys"):
+    with pytest.raises(ValueError, match="lacks its draws"):
         triton.contrast(*here(*tensors), temperature=0.5, mode="expected")
