@@ -46,7 +46,7 @@ def doctor(
 
 
 def examine() -> list[Finding]:
-    return [_python(), _kernels(), *_onnx_runtime(), _tensorrt(), *_training(), _codecs(), _highdicom()]
+    return [_python(), _kernels(), *_onnx_runtime(), _openvino(), _tensorrt(), *_training(), _codecs(), _highdicom()]
 
 
 def _python() -> Finding:
@@ -78,6 +78,13 @@ def _onnx_runtime() -> list[Finding]:
     except Exception as error:  # a broken native library can raise anything at import
         return [Finding("ONNX Runtime", "broken", f"does not import ({error})", _install("cpu", "onnxruntime"))]
     return [Finding("ONNX Runtime", "ok", f"{cpu or gpu}, runs on {providers}")]
+
+
+def _openvino() -> Finding:
+    found = version("openvino")
+    if found:
+        return Finding("OpenVINO", "ok", f"{found}, --engine openvino")
+    return Finding("OpenVINO", "missing", "another engine for processors", _install("openvino", "openvino"))
 
 
 def _tensorrt() -> Finding:

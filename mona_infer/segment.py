@@ -21,7 +21,7 @@ def segment(
         ..., metavar="MASK", help="The mask: .nii.gz, .nii, of DICOM also .dcm; of a folder of scans, a folder."
     ),
     model: Path | None = typer.Option(None, help="Default: $MONA_MODEL, else the newest export under runs/."),
-    engine: str = typer.Option("auto", help="auto, cpu, cuda, tensorrt, ort-tensorrt."),
+    engine: str = typer.Option("auto", help="auto, cpu, openvino, cuda, tensorrt, ort-tensorrt."),
     reference: Path | None = typer.Option(None, help="Measure DSC and ASD against this mask (or folder of masks)."),
     largest: bool = typer.Option(False, "--keep-largest", help="Keep only the largest connected piece of each class."),
     tta: bool = typer.Option(False, "--tta", help="Average over mirror images: a little better, four times the work."),

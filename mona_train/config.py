@@ -89,16 +89,17 @@ class Config:
 
 
 # Of a short run, whose network is far from right for most of its steps: what asks it to agree with itself holds it
-# back there.  docs/training.md has the gradients and scores that these weights come from.
+# back there, and what pre-training learned is lost where fine-tuning starts at the full rate again.
+# docs/training.md has the gradients and scores that these values come from.
 SHORT = {
     "glcon": {"global_weight": 0.01, "local_weight": 0.01},
-    "acr": {"labelled": "jittered", "equivariance_weight": 0.1, "neighbours_weight": 0.1},
+    "acr": {"labelled": "jittered", "lr": 1e-3, "equivariance_weight": 0.03, "neighbours_weight": 0.03},
 }
 CPU: dict[str, Any] = {
     "size": (128, 128),
     "window": "auto",
-    "steps": 3000,
-    "pretrain_share": 0.3,
+    "steps": 5000,
+    "pretrain_share": 0.4,
     "optimiser": Optimiser(kind="adamw", lr=2e-3, weight_decay=0.01, warmup=0.05),
     "every": Every(validate=200, log=10, save=50),
     "stages": SHORT,

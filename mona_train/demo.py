@@ -26,6 +26,7 @@ def demo(
     """Train MONA and a supervised network on a small phantom with three labelled patients, and compare them."""
     import shutil
 
+    from mona_infer.nifti import write_mask, write_nifti
     from mona_infer.picture import montage
     from mona_train.data.adapters import locate
     from mona_train.data.prepare import prepare
@@ -46,8 +47,14 @@ def demo(
     _print(results)
     rows = [[a[0], (METHODS["unet-l"], a[1][1]), ("MONA", b[1][1]), a[2]] for a, b in zip(*tiles, strict=True)]
     montage(out / "demo.png", rows[::4])
+    for scored in found:
+        write_nifti(out / "scans" / f"{scored.case.name}.nii.gz", scored.case.image())
+        assert scored.case.label is not None
+        write_mask(out / "references" / f"{scored.case.name}.nii.gz", scored.case.label())
+    typer.echo(f"Go on: mona export {out / 'mona'}")
+    typer.echo(f"       mona segment {out / 'scans'} --out {out / 'masks'} --reference {out / 'references'}")
     typer.echo("The same on your scans: mona train --dataset FOLDER")
-    typer.echo(f"wrote {out / 'demo.png'}, {out / 'unet-l'}, {out / 'mona'}")
+    typer.echo(f"wrote {out / 'demo.png'}, {out / 'unet-l'}, {out / 'mona'}, {out / 'scans'}, {out / 'references'}")
 
 
 def _config(method: str, seed: int, steps: int) -> Config:

@@ -1,0 +1,30 @@
+"""`mona demo`, a few steps of it: what it leaves behind is enough to go on with by its own words."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+MONA = Path(sys.executable).with_name("mona")
+
+
+def test_the_demo_leaves_runs_scans_and_references_to_go_on_with(tmp_path: Path) -> None:
+    def mona(*words: str) -> str:
+        done = subprocess.run([MONA, *words], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    said = mona("demo", "--steps", "4").splitlines()
+    assert said[-1].startswith("wrote demo/demo.png")
+    masks = {path.name for path in (tmp_path / "demo/references").iterdir()}
+    assert len(masks) == 16 and masks == {path.name for path in (tmp_path / "demo/scans").iterdir()}  # 8 test patients
+    export, segment = (
+        line.removeprefix("Go on:").split()[1:] for line in said if line.lstrip().startswith(("Go", "mona"))
+    )
+    mona(*export)
+    (tmp_path / "demo/one").mkdir()
+    one = sorted(masks)[0]
+    (tmp_path / "demo/scans" / one).rename(tmp_path / "demo/one" / one)
+    assert "DSC" in mona(*(word.replace("demo/scans", "demo/one") for word in segment))
+    assert "RV" in mona("evaluate", f"demo/masks/{one}", f"demo/references/{one}")
