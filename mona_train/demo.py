@@ -52,7 +52,8 @@ def demo(
         assert scored.case.label is not None
         write_mask(out / "references" / f"{scored.case.name}.nii.gz", scored.case.label())
     typer.echo(f"Go on: mona export {out / 'mona'}")
-    typer.echo(f"       mona segment {out / 'scans'} --out {out / 'masks'} --reference {out / 'references'}")
+    folders = f"{out / 'scans'} --out {out / 'masks'} --reference {out / 'references'}"
+    typer.echo(f"       mona segment {folders} --model {out / 'mona'}")
     typer.echo("The same on your scans: mona train --dataset FOLDER")
     typer.echo(f"wrote {out / 'demo.png'}, {out / 'unet-l'}, {out / 'mona'}, {out / 'scans'}, {out / 'references'}")
 

@@ -125,12 +125,14 @@ def collect(every: bool) -> list[Launch]:
     return launches
 
 
-def assemble(ptx: str, arch: int, *flags: str) -> tuple[int, int]:
-    """Registers of a thread and bytes spilled, from ptxas -v."""
+def assemble(ptx: str, arch: int, most: int | None = None) -> tuple[int, int]:
+    """Registers of a thread and bytes spilled, from ptxas -v; with `most`, where a thread may have no more."""
+    if most:  # as a directive: ptxas does not apply --maxrregcount to a kernel that names its number of threads
+        ptx = re.sub(r"^(\.reqntid .*)$", rf"\1\n.maxnreg {most}", ptx, flags=re.MULTILINE)
     with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
         file.write(ptx)
         file.flush()
-        command = [get_ptxas(arch).path, "-v", f"--gpu-name={sm_arch_from_capability(arch)}", *flags, file.name]
+        command = [get_ptxas(arch).path, "-v", f"--gpu-name={sm_arch_from_capability(arch)}", file.name]
         said = subprocess.run([*command, "-o", "/dev/null"], check=True, capture_output=True, text=True).stderr
     spills = re.findall(r"(\d+) bytes spill (?:stores|loads)", said)
     registers = re.findall(r"Used (\d+) registers", said)
@@ -146,7 +148,7 @@ def occupancy(limits: Limits, warps: int, registers: int, shared: int) -> float:
     return min(limits.blocks, limits.warps // warps, by_registers, by_shared) * warps / limits.warps
 
 
-def compile_all(arch: int, every: bool, only: str | None, flags: list[str]) -> list[Report]:
+def compile_all(arch: int, every: bool, only: str | None, most: int | None) -> list[Report]:
     launches = [launch for launch in collect(every) if only in (None, launch.kernel.__name__)]
     driver.set_active(Target(arch))
     if not every:
@@ -157,7 +159,7 @@ def compile_all(arch: int, every: bool, only: str | None, flags: list[str]) -> l
         if compiled.hash in seen:
             continue
         seen.add(compiled.hash)
-        registers, spills = assemble(compiled.asm["ptx"], arch, *flags)
+        registers, spills = assemble(compiled.asm["ptx"], arch, most)
         m, name = compiled.metadata, launch.kernel.__name__
         busy = round(occupancy(ARCHITECTURES[arch], m.num_warps, registers, m.shared), 3)
         size = m.num_warps, m.num_stages, registers, m.shared
@@ -190,9 +192,8 @@ def main() -> int:
         estimates = [e for e in roofline.estimates(collect(False)) if args.kernel in (None, e.kernel)]
         print(json.dumps([asdict(e) for e in estimates], indent=1)) if args.json else roofline.show(console, estimates)
         return 0
-    flags = [f"--maxrregcount={args.registers}"] if args.registers else []
     with ProcessPoolExecutor(args.workers) as pool:
-        work = [pool.submit(compile_all, arch, args.all, args.kernel, flags) for arch in args.arch]
+        work = [pool.submit(compile_all, arch, args.all, args.kernel, args.registers) for arch in args.arch]
         reports = [report for future in work for report in future.result()]
     if not reports:
         print(f"no kernel is called {args.kernel}; there are {', '.join(sorted(roofline.WORK))}", file=sys.stderr)

@@ -27,4 +27,4 @@ def test_the_demo_leaves_runs_scans_and_references_to_go_on_with(tmp_path: Path)
     one = sorted(masks)[0]
     (tmp_path / "demo/scans" / one).rename(tmp_path / "demo/one" / one)
     assert "DSC" in mona(*(word.replace("demo/scans", "demo/one") for word in segment))
-    assert "RV" in mona("evaluate", f"demo/masks/{one}", f"demo/references/{one}")
+    assert "RV" in mona("evaluate", f"demo/masks/{one}", f"demo/references/{one}", "--classes", "1=RV,2=Myo,3=LV")

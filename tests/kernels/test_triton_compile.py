@@ -35,8 +35,8 @@ def test_every_kernel_compiles_without_spills(arch: int) -> None:
 
 
 def test_a_spill_is_seen_and_refused() -> None:
-    code, found = compiled("--arch", "80", "--kernel", "_divergence", "--registers", "24")
-    assert code == 1 and found["reports"][0]["spills"] > 0 and found["reports"][0]["registers"] <= 24
+    code, found = compiled("--arch", "80", "--kernel", "_pull", "--registers", "40")
+    assert code == 1 and found["reports"][0]["spills"] > 0 and found["reports"][0]["registers"] <= 40
 
 
 def test_roofline_counts_by_hand() -> None:
