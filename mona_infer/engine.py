@@ -9,6 +9,7 @@ tensorrt      a plan built by `mona export --format trt` on this machine
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -20,6 +21,9 @@ from mona_infer.parts import install_command, requirements, version
 from mona_infer.tensorrt_engine import PROFILE, TensorrtEngine, plan_of, usable
 from mona_kernels.native import cores
 
+# Of a batch on the processor: at 256x256 one slice costs as much as in fours and leaves reading and restoring more to
+# overlap with, at 96x96 it costs a tenth more than in eights (`tools/bench_segment.py engines`, docs/segment.md).
+PIXELS = 256 * 256
 ENGINES = ("auto", "cpu", "openvino", "cuda", "tensorrt", "ort-tensorrt")
 
 
@@ -64,7 +68,7 @@ class OnnxEngine:
                 f"{provider} does not start here: no GPU, or a driver that does not fit; use --engine cpu"
             )
         self._input, self._output = _signature(model, self._session)
-        self.batch = 4 if device == "cpu" else PROFILE[1]
+        self.batch = max(1, PIXELS // math.prod(model.task.input_size)) if device == "cpu" else PROFILE[1]
         self.words = f"ONNX Runtime {ort.__version__}, {device}"
 
     def run(self, slices: NDArray[np.float32]) -> NDArray[np.float32]:
