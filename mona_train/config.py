@@ -93,12 +93,21 @@ class Config:
 # docs/training.md has the gradients and scores that these values come from.
 SHORT = {
     "glcon": {"global_weight": 0.01, "local_weight": 0.01},
-    "acr": {"labelled": "jittered", "lr": 1e-3, "equivariance_weight": 0.03, "neighbours_weight": 0.03},
+    "acr": {
+        "labelled": "jittered",
+        "lr": 1e-3,
+        "equivariance_weight": 0.03,
+        "neighbours_weight": 0.03,
+        # its slices have a seventh of the paper's pixels
+        "dim": 256,
+        "queries": 128,
+        "keys": 256,
+    },
 }
 CPU: dict[str, Any] = {
     "size": (128, 128),
     "window": "auto",
-    "steps": 5000,
+    "steps": 8000,
     "pretrain_share": 0.4,
     "optimiser": Optimiser(kind="adamw", lr=2e-3, weight_decay=0.01, warmup=0.05),
     "every": Every(validate=200, log=10, save=50),

@@ -52,11 +52,11 @@ class Scene:
         self.shape = s = shape
         self.student, self.teacher = (self._pyramid(gradient) for gradient in (True, False))
         size = (s.side, s.side)
-        rough = torch.rand(s.images, s.classes, 8, 8)
-        self.labels = F.interpolate(rough, size, mode="bicubic", align_corners=True).argmax(1)
+        smooth = partial(F.interpolate, size=size, mode="bicubic", align_corners=True)  # as organs are, and doubts
+        self.labels = smooth(torch.rand(s.images, s.classes, 8, 8)).argmax(1)
         self.logits = torch.randn(s.images, s.classes, *size).to(memory_format=torch.channels_last).requires_grad_()
         self.probabilities = self.logits.detach().softmax(1)
-        self.confidence = torch.rand(s.images, *size)
+        self.confidence = smooth(0.5 + 0.5 * torch.rand(s.images, 1, 8, 8)).clamp(0, 1)[:, 0]
         frame = torch.linspace(-1, 1, s.side)
         points = torch.stack(torch.meshgrid(frame, frame, indexing="xy")).expand(s.images, -1, -1, -1)
         self.points = (0.9 * points + 0.05).permute(0, 2, 3, 1)

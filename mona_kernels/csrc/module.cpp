@@ -8,7 +8,6 @@
 #include "overlap.hpp"
 #include "resample.hpp"
 #include "surface.hpp"
-#include "training.hpp"
 
 namespace nb = nanobind;
 
@@ -98,5 +97,4 @@ NB_MODULE(_native, m) {
   m.def("overlap", &overlap<uint16_t>, array(), array(), value("threads"));
   m.def("surface", &surface<uint8_t>, array(), array(), value("id"), value("box"), value("spacing"), value("threads"));
   m.def("surface", &surface<uint16_t>, array(), array(), value("id"), value("box"), value("spacing"), value("threads"));
-  bind_training(m);
 }

@@ -6,6 +6,9 @@
 #include <exception>
 #include <thread>
 #include <vector>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 namespace mona {
 
@@ -28,10 +31,15 @@ void parallel_for(long count, int threads, Body&& body) {
       failures[worker] = std::current_exception();
     }
   };
+#ifdef _OPENMP
+#pragma omp parallel num_threads(threads)
+  work(omp_get_thread_num());
+#else
   std::vector<std::thread> pool;
   for (int t = 1; t < threads; ++t) pool.emplace_back(work, t);
   work(0);
   for (auto& thread : pool) thread.join();
+#endif
   for (auto& failure : failures)
     if (failure) std::rethrow_exception(failure);
 }

@@ -1,7 +1,6 @@
 // The torch face of mona_kernels: buffers of CPU tensors, of any strides where a signature says so.  Shapes are checked
 // in mona_kernels.ops, which is the only caller.
-#include "training.hpp"
-
+#include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
@@ -146,7 +145,7 @@ void bind_floats(nb::module_& m) {
 
 }  // namespace
 
-void bind_training(nb::module_& m) {
+NB_MODULE(_training, m) {
   const auto array = [] { return nb::arg().noconvert(); };
   m.def("census", &census, array(), array(), array(), array(), array(), array(), array(), array(), nb::arg("likely"),
         nb::arg("hard"), nb::arg("seed"), nb::arg("step"), nb::arg("stream"), nb::arg("threads"));

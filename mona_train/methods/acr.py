@@ -25,7 +25,7 @@ from mona_train.memory import Bank
 from mona_train.methods import base
 from mona_train.methods.base import Losses, Step, Turn, frozen_statistics
 from mona_train.methods.views import mixed_view, size_of, weak_view
-from mona_train.networks.heads import Norm, Predictor, ProjectionHead
+from mona_train.networks.heads import DIM, Norm, Predictor, ProjectionHead
 from mona_train.networks.representation import RepresentationHead
 from mona_train.networks.unet import UNet, UNetOutput
 
@@ -53,7 +53,7 @@ class Settings(base.Settings):
     ring: int = 2048
     hard: float = 0.97
     temperature: float = 0.5
-    dim: int = 512
+    dim: int = 512  # of the contrast's rows
     bank: int = 36
     neighbours: int = 5
     norm: Norm = "bn"  # of the heads; as in GLCon, whose heads go on here
@@ -99,15 +99,15 @@ class ACR(base.Stage):
                 mode=s.mode,
                 kernels=self.kernels,
             )
-        self.bank = Bank(s.bank, (s.dim,), slices=2)  # a mixed image shows two
+        self.bank = Bank(s.bank, (DIM,), slices=2)  # a mixed image shows two
 
     def networks(self) -> dict[str, nn.Module]:
-        unet, dim = UNet(self.classes, width=self.width), self.settings.dim
+        unet = UNet(self.classes, width=self.width)
         return {
             "unet": unet,
-            "projector": ProjectionHead(unet.channels[0], dim, norm=self.settings.norm),
-            "predictor": Predictor(dim, norm=self.settings.norm),
-            "representation": RepresentationHead(unet.channels, dim, predictor=True),
+            "projector": ProjectionHead(unet.channels[0], norm=self.settings.norm),
+            "predictor": Predictor(norm=self.settings.norm),
+            "representation": RepresentationHead(unet.channels, self.settings.dim, predictor=True),
         }
 
     def turns(self) -> tuple[Turn, ...]:

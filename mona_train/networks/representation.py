@@ -32,43 +32,42 @@ class RepresentationHead(nn.Module):  # type: ignore[misc]
 
     def collapsed(self, *, predict: bool = True) -> Tensor:
         """The head as one matrix (sum of channels, dim), differentiable; `predict=False` stops before the predictor."""
-        product = self.project.weight.new_zeros(0, 0)  # nothing is mixed yet
-        for layer in self.mix:
-            product = _Residual.apply(product, layer.weight)
-        last, mixed = self.project.weight.T, product.shape[1]
-        product = torch.cat([product @ last[:mixed], last[mixed:]])
+        product = self.project.weight
         for layer in self.predictor if predict else ():
-            product = product @ layer.weight.T
-        return product
+            product = layer.weight @ product
+        return _Mixed.apply(product.T, *(layer.weight for layer in self.mix))
 
     def forward(self, rows: Tensor) -> Tensor:
         """Rows of the pyramid (N, sum of channels) to representations (N, dim)."""
         return rows @ self.collapsed()
 
 
-class _Residual(torch.autograd.Function):  # type: ignore[misc]
-    """What was mixed so far (m, m) and the levels that join here, both through I + W^T (n, n), without making either.
+class _Mixed(torch.autograd.Function):  # type: ignore[misc]
+    """A matrix (sum of channels, dim) behind x <- x + W_l x of every level: its first n rows times I + W_l^T, for each
+    W_l (n, n), the last one first.
 
-    These are the largest matrices of a step beside its features, so they are written once, forward and backward.
+    By hand, because autograd would copy the rows that a level leaves alone, and add up their gradients, at each.
     """
 
     @staticmethod
-    def forward(ctx: Any, product: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(product, weight)
-        m, factor = len(product), weight.T
-        out = torch.empty_like(weight)
-        torch.mm(product, factor[:m], out=out[:m])
-        out[:m, :m] += product
-        out[m:] = factor[m:]
-        out[m:, m:].diagonal().add_(1)
+    def forward(ctx: Any, product: Tensor, *weights: Tensor) -> Tensor:
+        before = []  # the rows that each level is about to mix
+        out = product.clone(memory_format=torch.contiguous_format)
+        for weight in reversed(weights):
+            before.append(out[: len(weight)].clone())
+            out[: len(weight)].addmm_(weight.T, before[-1])
+        ctx.save_for_backward(*weights, *reversed(before))
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        product, weight = ctx.saved_tensors
-        m = len(product)
-        by_product = torch.addmm(grad[:m, :m], grad[:m], weight[:, :m])
-        by_weight = torch.empty_like(weight)
-        torch.mm(grad[:m].T, product, out=by_weight[:, :m])
-        by_weight[:, m:] = grad[m:].T
-        return by_product, by_weight
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        weights, before = (
+            ctx.saved_tensors[: len(ctx.saved_tensors) // 2],
+            ctx.saved_tensors[len(ctx.saved_tensors) // 2 :],
+        )
+        grad, by_weight = grad.clone(memory_format=torch.contiguous_format), []
+        for weight, rows in zip(weights, before, strict=True):
+            mine = grad[: len(weight)].clone()
+            by_weight.append(rows @ mine.T)
+            grad[: len(weight)].addmm_(weight, mine)
+        return grad, *by_weight

@@ -23,5 +23,6 @@ def test_the_wheel_is_complete(tmp_path):
         if path.suffix in (".py", ".pyi", ".typed", ".txt") and "csrc" not in path.parts
     }
     assert not expected - packed
-    assert any(name.startswith("mona_kernels/_native.") and name.endswith((".so", ".pyd")) for name in packed)
+    for module in ("_native", "_training"):
+        assert any(name.startswith(f"mona_kernels/{module}.") and name.endswith((".so", ".pyd")) for name in packed)
     assert not [name for name in packed if "csrc" in name or name.startswith(("tests", "tools"))]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mona_kernels import _native
+from mona_kernels import _training
 from mona_kernels.ops.class_means import reference
 from mona_kernels.ops.class_means.reference import interpolation
 from mona_kernels.ops.levels import added_up_in, as_buffers, check_levels
@@ -27,7 +27,7 @@ class_sums.__doc__ = reference.class_sums.__doc__
 @torch.library.custom_op("mona::class_sums", mutates_args=(), device_types="cpu")  # type: ignore[untyped-decorator]
 def _class_sums(features: list[Tensor], known: Tensor, classes: int) -> Tensor:
     out = _sums_like(features, known, classes)
-    _native.class_sums(as_buffers(features), known.short().contiguous(), out, torch.get_num_threads())
+    _training.class_sums(as_buffers(features), known.short().contiguous(), out, torch.get_num_threads())
     return out
 
 
@@ -47,7 +47,7 @@ def _(features: list[Tensor], known: Tensor, classes: int) -> Tensor:
 @torch.library.custom_op("mona::class_sums_backward", mutates_args=(), device_types="cpu")  # type: ignore[untyped-decorator]
 def _backward(grad: Tensor, features: list[Tensor], known: Tensor, classes: int) -> list[Tensor]:
     out = [torch.empty_like(level, dtype=grad.dtype) for level in features]
-    _native.class_sums_backward(out, known.short().contiguous(), grad.contiguous(), torch.get_num_threads())
+    _training.class_sums_backward(out, known.short().contiguous(), grad.contiguous(), torch.get_num_threads())
     return [g.to(level.dtype) for g, level in zip(out, features, strict=True)]
 
 

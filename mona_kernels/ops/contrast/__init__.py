@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mona_kernels import _native
+from mona_kernels import _training
 from mona_kernels.ops.contrast import reference
 from mona_kernels.ops.contrast.reference import MODES, Mode, check_mode
 from mona_kernels.ops.levels import added_up_in
@@ -69,9 +69,9 @@ def _contrast(
         scores = q[c] @ keys.T
         own = drawn[c].contiguous() if mode == "exact" and drawn is not None else None
         weight = count * reference.key_weights(law[c : c + 1].to(dtype), filled, rings)[0] if law is not None else None
-        total += _native.contrast_weights(q[c], means[c], scores, parts, own, weight, temperature, share, threads)
+        total += _training.contrast_weights(q[c], means[c], scores, parts, own, weight, temperature, share, threads)
         torch.mm(scores, keys, out=gradient[c])
-        _native.contrast_gradient(q[c], means[c], gradient[c], parts, threads)
+        _training.contrast_gradient(q[c], means[c], gradient[c], parts, threads)
     return q.new_tensor(total * share), gradient.to(queries.dtype)
 
 

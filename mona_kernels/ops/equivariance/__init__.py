@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mona_kernels import _native
+from mona_kernels import _training
 from mona_kernels.ops.equivariance import reference
 from mona_kernels.ops.levels import added_up_in
 
@@ -37,7 +37,7 @@ def _equivariance(probabilities: Tensor, mask: Tensor, points: Tensor, logits: T
     gradient = torch.empty_like(f)
     weights, values = (torch.empty(len(f), dtype=torch.float64) for _ in range(2))
     maps = p, m[:, None], t.permute(0, 3, 1, 2), f
-    _native.equivariance(*maps, gradient, weights, values, torch.get_num_threads())
+    _training.equivariance(*maps, gradient, weights, values, torch.get_num_threads())
     weights += 1e-7
     gradient *= (1 / (len(f) * weights)).to(dtype)[:, None, None, None]
     return (values / weights).mean().to(dtype), gradient.to(logits.dtype)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from mona_kernels import _native
+from mona_kernels import _training
 from mona_kernels.ops.levels import added_up_in, as_buffers, check_levels
 from mona_kernels.ops.pyramid_gather import reference
 from mona_kernels.ops.pyramid_gather.reference import taps
@@ -30,7 +29,7 @@ def _gather(features: list[Tensor], pixels: Tensor, height: int, width: int) -> 
     out = _rows_like(features, pixels, height, width)
     if len(pixels) and int(pixels.max()) >= len(features[0]) * height * width:
         raise ValueError(f"expected pixels below {len(features[0]) * height * width}, found {int(pixels.max())}")
-    _native.pyramid_gather(as_buffers(features), pixels.contiguous(), height, width, out, torch.get_num_threads())
+    _training.pyramid_gather(as_buffers(features), pixels.contiguous(), height, width, out, torch.get_num_threads())
     return out
 
 
@@ -49,18 +48,9 @@ def _(features: list[Tensor], pixels: Tensor, height: int, width: int) -> Tensor
 
 @torch.library.custom_op("mona::pyramid_gather_backward", mutates_args=(), device_types="cpu")  # type: ignore[untyped-decorator]
 def _scatter(grad: Tensor, features: list[Tensor], pixels: Tensor, height: int, width: int) -> list[Tensor]:
-    out = [_zeros_like(level, grad.dtype) for level in features]
-    _native.pyramid_scatter(out, pixels.contiguous(), height, width, grad.contiguous(), torch.get_num_threads())
+    out = [torch.zeros_like(level, dtype=grad.dtype) for level in features]
+    _training.pyramid_scatter(out, pixels.contiguous(), height, width, grad.contiguous(), torch.get_num_threads())
     return [g.to(level.dtype) for g, level in zip(out, features, strict=True)]
-
-
-def _zeros_like(level: Tensor, dtype: torch.dtype) -> Tensor:
-    """Zeros as fresh pages of the system have them: a step's pixels touch a few of those, and the rest cost nothing."""
-    if not level.is_contiguous(memory_format=torch.channels_last):
-        return torch.zeros_like(level, dtype=dtype)
-    b, c, h, w = level.shape
-    zeros = np.zeros((b, h, w, c), np.float64 if dtype == torch.float64 else np.float32)
-    return torch.from_numpy(zeros).permute(0, 3, 1, 2)
 
 
 @_scatter.register_fake  # type: ignore[untyped-decorator]

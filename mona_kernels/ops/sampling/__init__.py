@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mona_kernels import _native
+from mona_kernels import _training
 from mona_kernels.ops.sampling import reference
 from mona_kernels.ops.sampling.reference import KEY, LOW, Census, philox, philox_block, thresholds
 
@@ -66,7 +66,7 @@ def _census(
     stream: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     out = _like(probabilities, labels, fill, queries)
-    _native.census(
+    _training.census(
         probabilities.detach().float(),
         labels.long(),
         confidence.detach().float(),
@@ -134,7 +134,7 @@ def _draw_keys(
 ) -> Tensor:
     out = limits.new_empty((len(limits), queries, count))
     key = seed % 2**64, step & LOW, (stream | KEY) & LOW
-    _native.draw_keys(
+    _training.draw_keys(
         limits.contiguous(), filled.contiguous(), out.view(len(limits), -1), ring, *key, torch.get_num_threads()
     )
     return out
