@@ -20,10 +20,13 @@ from rich.table import Table
 from torch import Tensor
 
 from mona_kernels.ops import NATIVE, REFERENCE, Kernels, Ops
+from mona_kernels.ops.sampling import reference as sampling
 from mona_kernels.ops.sampling import thresholds
 from mona_train.losses.tailness import Tailness
 from mona_train.networks.representation import RepresentationHead
 
+# Fused, each round of Philox would be computed twice for the next: 2^10 copies, and minutes to write them.
+sampling.philox_block = torch.compiler.disable(sampling.philox_block)
 CHANNELS = (256, 128, 64, 32, 16)
 TEMPERATURE = 0.5
 

@@ -181,11 +181,12 @@ def test_opcheck(op: str) -> None:
         torch.library.opcheck(registered, arguments)
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.full)])
 @pytest.mark.parametrize("op", [*INTEGER, *FLOATING])
-def test_compiled_is_eager(op: str) -> None:
+def test_compiled_is_eager(op: str, backend: str) -> None:
     s = Scene(torch.float32)
     run = {**INTEGER, **FLOATING}[op]
-    compiled = torch.compile(lambda: run(NATIVE, s), backend="aot_eager", fullgraph=True)()
+    compiled = torch.compile(lambda: run(NATIVE, s), backend=backend, fullgraph=True)()
     if op in INTEGER:
         assert all(torch.equal(a, b) for a, b in zip(compiled, run(NATIVE, s), strict=True))
         return

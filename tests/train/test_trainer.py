@@ -195,8 +195,14 @@ def test_a_principle_left_out_leaves_its_loss_and_its_heads(principles: str, los
 def test_heads_that_do_not_fit_are_found_before_the_first_step() -> None:
     """Not at the hand-over, half a run later."""
     with pytest.raises(InputError, match="projector of glcon does not fit the one of acr"):
-        trainer_of(small_config(settings={"acr.dim": "64"}))
-    trainer_of(small_config(settings={"acr.dim": "64"}, pretrain="none")).step()
+        trainer_of(small_config(settings={"acr.norm": "ln"}))
+    trainer_of(small_config(settings={"acr.norm": "ln"}, pretrain="none")).step()
+
+
+def test_the_size_of_the_contrast_is_not_that_of_pre_training() -> None:
+    trainer = trainer_of(small_config(settings={"acr.dim": "64"}))
+    trainer.number = trainer.spans[-1].first
+    trainer.step()
 
 
 @pytest.mark.parametrize("method", METHODS)
