@@ -76,42 +76,19 @@ def _contrast(
 
 
 @_contrast.register_fake  # type: ignore[untyped-decorator]
-def _(
-    queries: Tensor,
-    active: Tensor,
-    positives: Tensor,
-    rings: Tensor,
-    temperature: float,
-    mode: str,
-    drawn: Tensor | None,
-    law: Tensor | None,
-    filled: Tensor | None,
-    count: int,
-) -> tuple[Tensor, Tensor]:
+def _(queries: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     loss = queries.new_empty((), dtype=added_up_in(queries.dtype))
     return loss, queries.new_empty(queries.shape)
 
 
 @_contrast.register_kernel("cuda")  # type: ignore[untyped-decorator]
-def _(
-    queries: Tensor,
-    active: Tensor,
-    positives: Tensor,
-    rings: Tensor,
-    temperature: float,
-    mode: str,
-    drawn: Tensor | None,
-    law: Tensor | None,
-    filled: Tensor | None,
-    count: int,
-) -> tuple[Tensor, Tensor]:
+def _(*tensors_and_numbers: Any) -> tuple[Tensor, Tensor]:
     from mona_kernels.ops.contrast import triton as kernels
 
-    given: dict[str, Any] = {"temperature": temperature, "mode": mode, "drawn": drawn, "law": law}
-    given |= {"filled": filled, "count": count}
-    loss, saved = kernels.contrast(queries, active, positives, rings, **given)
-    one = torch.ones_like(loss)
-    return loss, kernels.contrast_backward(one, saved, queries, active, positives, rings, **given).contiguous()
+    *tensors, temperature, mode, drawn, law, filled, count = tensors_and_numbers
+    given = {"temperature": temperature, "mode": mode, "drawn": drawn, "law": law, "filled": filled, "count": count}
+    loss, saved = kernels.contrast(*tensors, **given)
+    return loss, kernels.contrast_backward(torch.ones_like(loss), saved, *tensors, **given).contiguous()
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

@@ -83,39 +83,18 @@ def _census(
 
 @_census.register_fake  # type: ignore[untyped-decorator]
 def _(
-    probabilities: Tensor,
-    labels: Tensor,
-    confidence: Tensor,
-    likely: float,
-    hard: float,
-    fill: int,
-    queries: int,
-    seed: int,
-    step: int,
-    stream: int,
+    probabilities: Tensor, labels: Tensor, _: Tensor, likely: float, hard: float, fill: int, queries: int, *key: int
 ) -> Pixels:
     return _like(probabilities, labels, fill, queries)
 
 
 @_census.register_kernel("cuda")  # type: ignore[untyped-decorator]
-def _(
-    probabilities: Tensor,
-    labels: Tensor,
-    confidence: Tensor,
-    likely: float,
-    hard: float,
-    fill: int,
-    queries: int,
-    seed: int,
-    step: int,
-    stream: int,
-) -> Pixels:
+def _(*maps_and_numbers: Any) -> Pixels:
     from mona_kernels.ops.sampling import triton as kernels
 
-    limits: dict[str, Any] = {"likely": likely, "hard": hard, "fill": fill, "queries": queries}
-    return tuple(
-        kernels.census(probabilities, labels, confidence, **limits, seed=seed % 2**64, step=step, stream=stream)
-    )
+    *maps, likely, hard, fill, queries, seed, step, stream = maps_and_numbers
+    limits = {"likely": likely, "hard": hard, "fill": fill, "queries": queries}
+    return tuple(kernels.census(*maps, **limits, seed=seed % 2**64, step=step, stream=stream))
 
 
 def _like(probabilities: Tensor, labels: Tensor, fill: int, queries: int) -> Pixels:
@@ -141,13 +120,13 @@ def _draw_keys(
 
 
 @_draw_keys.register_fake  # type: ignore[untyped-decorator]
-def _(limits: Tensor, filled: Tensor, count: int, ring: int, queries: int, seed: int, step: int, stream: int) -> Tensor:
+def _(limits: Tensor, filled: Tensor, count: int, ring: int, queries: int, *key: int) -> Tensor:
     return limits.new_empty((len(limits), queries, count))
 
 
 @_draw_keys.register_kernel("cuda")  # type: ignore[untyped-decorator]
-def _(limits: Tensor, filled: Tensor, count: int, ring: int, queries: int, seed: int, step: int, stream: int) -> Tensor:
+def _(limits: Tensor, filled: Tensor, count: int, ring: int, queries: int, *key: int) -> Tensor:
     from mona_kernels.ops.sampling import triton as kernels
 
-    here = {"queries": queries, "seed": seed % 2**64, "step": step, "stream": stream}
-    return kernels.draw_keys(limits, filled, count, ring, **here)
+    seed, step, stream = key
+    return kernels.draw_keys(limits, filled, count, ring, queries=queries, seed=seed % 2**64, step=step, stream=stream)
