@@ -367,7 +367,7 @@ def _pull(
     tl.store(out + where, tl.where(works, pull, 0.0), mask=there)
 
 
-_TILES = [config(4, 3, QUERIES=16, KEYS=64, DIMS=32), config(4, 3, QUERIES=32, KEYS=64, DIMS=32)]
+_TILES = [config(4, 3, QUERIES=16, KEYS=64, DIMS=32), config(4, 3, QUERIES=32, KEYS=32, DIMS=32)]
 _ROWS = [config(4, 2, QUERIES=1, KEYS=16, DIMS=128), config(4, 2, QUERIES=1, KEYS=32, DIMS=64)]
 _KEY = ["each", "dim", "number"]
 _repel_tiles, _repel_rows = tuned(_repel, _TILES, _KEY), tuned(_repel, _ROWS, _KEY)
@@ -378,6 +378,6 @@ _pull_tiles = tuned(
 )
 _pull_rows = tuned(
     _pull,
-    [config(4, 2, QUERIES=1, KEYS=16, DIMS=128, OUT=256), config(8, 2, QUERIES=1, KEYS=16, DIMS=128, OUT=512)],
+    [config(4, 2, QUERIES=1, KEYS=16, DIMS=128, OUT=256), config(8, 2, QUERIES=1, KEYS=16, DIMS=128, OUT=256)],
     _KEY,
 )
