@@ -76,9 +76,8 @@ class Scene:
     def leaves(self) -> list[Tensor]:
         return [*self.student, self.logits, *self.head.parameters()]
 
-    def clear(self) -> None:
-        for leaf in self.leaves:
-            leaf.grad = None
+    def gradients(self, loss: Tensor) -> list[Tensor]:
+        return [g for g in torch.autograd.grad(loss, self.leaves, allow_unused=True) if g is not None]
 
     def tailness(self, kernels: Kernels = "native", mode: Any = "shared") -> Tailness:
         s = self.shape
@@ -87,13 +86,11 @@ class Scene:
 
 def contrastive(scene: Scene, tailness: Callable[..., Tensor]) -> tuple[Tensor, list[Tensor]]:
     """Census, sampling, means, gather, projection, logits, and all of it back."""
-    scene.clear()
     loss = tailness(
         scene.student, scene.probabilities, scene.teacher, scene.labels, scene.confidence,
         scene.head, scene.head_of_teacher, seed=0, step=0,
     )  # fmt: skip
-    loss.backward()
-    return loss.detach(), [g for leaf in scene.leaves if (g := leaf.grad) is not None]
+    return loss.detach(), scene.gradients(loss)
 
 
 def products(s: Shape, fill: int = 256) -> Callable[[], None]:
@@ -120,7 +117,6 @@ def dense(scene: Scene) -> tuple[Tensor, list[Tensor]]:
 
     The chain raises by 2 from level to level, which differs from one bilinear step in interpolation only.
     """
-    scene.clear()
     s = scene.shape
     student = dense_rows(scene.head, scene.student, predict=True)
     with torch.no_grad():
@@ -145,8 +141,7 @@ def dense(scene: Scene) -> tuple[Tensor, list[Tensor]]:
         scores = F.cosine_similarity(queries[:, None], every, dim=2) / TEMPERATURE
         losses.append(F.cross_entropy(scores, torch.zeros(s.queries, dtype=torch.int64)))
     loss = torch.stack(losses).mean()
-    loss.backward()
-    return loss.detach(), []
+    return loss.detach(), scene.gradients(loss)
 
 
 def dense_rows(head: RepresentationHead, levels: list[Tensor], *, predict: bool) -> Tensor:
@@ -308,7 +303,7 @@ def bench_scaling(base: Shape, runs: int) -> None:
         )
     console.print(table)
     console.print(
-        f"one map of D x H x W for this batch would take {whole:.0f} MB; gradients of its features are counted"
+        f"one map of D x H x W for this batch would take {whole:.0f} MB; the gradients of its features are counted"
     )
 
 
