@@ -205,7 +205,8 @@ def _attract(
 
 @triton.jit
 def _keys(drawn, filled, owner, n, number, ring, rings, count, MODE: tl.constexpr):
-    """Rows of the rings for keys n and the logarithm of how often each counts, -inf for those that do not."""
+    """Rows of the rings for keys n and the logarithm of how often each counts, -inf for those that do not and are
+    not to be read."""
     if MODE == "expected":
         v = n // ring
         slots = tl.load(filled + v, mask=n < number, other=0)
@@ -216,7 +217,7 @@ def _keys(drawn, filled, owner, n, number, ring, rings, count, MODE: tl.constexp
     else:
         row = tl.load(drawn + owner * number + n, mask=n < number, other=-1)
         times = tl.where(row >= 0, 0.0, float("-inf"))
-    return tl.where(times > float("-inf"), row, 0), times
+    return row, times
 
 
 @triton.jit
@@ -378,6 +379,6 @@ _pull_tiles = tuned(
 )
 _pull_rows = tuned(
     _pull,
-    [config(4, 2, QUERIES=1, KEYS=16, DIMS=128, OUT=256), config(8, 2, QUERIES=1, KEYS=16, DIMS=128, OUT=256)],
+    [config(4, 2, QUERIES=1, KEYS=16, DIMS=128, OUT=256), config(4, 2, QUERIES=1, KEYS=32, DIMS=64, OUT=128)],
     _KEY,
 )
