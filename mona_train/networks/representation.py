@@ -33,9 +33,10 @@ class RepresentationHead(nn.Module):  # type: ignore[misc]
     def collapsed(self, *, predict: bool = True) -> Tensor:
         """The head as one matrix (sum of channels, dim), differentiable; `predict=False` stops before the predictor."""
         product = self.project.weight
-        for layer in self.predictor if predict else ():
-            product = layer.weight @ product
-        return _Mixed.apply(product.T, *(layer.weight for layer in self.mix))
+        with torch.autocast(product.device.type, enabled=False):  # rounding once, not at each of seven factors
+            for layer in self.predictor if predict else ():
+                product = layer.weight @ product
+            return _Mixed.apply(product.T, *(layer.weight for layer in self.mix))
 
     def forward(self, rows: Tensor) -> Tensor:
         """Rows of the pyramid (N, sum of channels) to representations (N, dim)."""
