@@ -62,6 +62,9 @@ class Settings(base.Settings):
         unknown = set(self.principles) - set(PRINCIPLES)
         if unknown:
             raise InputError(f"no principle is called {', '.join(unknown)}; there are {', '.join(PRINCIPLES)}")
+        for name in ("queries", "keys", "ring", "dim", "bank", "neighbours"):
+            if getattr(self, name) < 1:
+                raise InputError(f"expected acr.{name} from 1, found {getattr(self, name)}")
         if self.lr is not None and self.lr < 0:
             raise InputError(f"expected a learning rate from 0, found {self.lr}")
 

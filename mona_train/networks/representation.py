@@ -62,10 +62,8 @@ class _Mixed(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-        weights, before = (
-            ctx.saved_tensors[: len(ctx.saved_tensors) // 2],
-            ctx.saved_tensors[len(ctx.saved_tensors) // 2 :],
-        )
+        half = len(ctx.saved_tensors) // 2
+        weights, before = ctx.saved_tensors[:half], ctx.saved_tensors[half:]
         grad, by_weight = grad.clone(memory_format=torch.contiguous_format), []
         for weight, rows in zip(weights, before, strict=True):
             mine = grad[: len(weight)].clone()

@@ -330,6 +330,7 @@ def test_profile_measures_and_trains_nothing(place: Path) -> None:
         ([*RUN, "--set", "window=wide"], "full, auto or a size"),
         ([*RUN, "--set", "batch.unlabelled=0"], "batch.unlabelled"),
         ([*RUN, "--set", "acr.norm=ln"], "does not fit"),
+        ([*RUN, "--set", "acr.queries=0"], "expected acr.queries from 1"),
         ([*RUN, "--seed", "-1"], "seeds from 0"),
         ([*RUN, "--steps", "0"], "at least one step"),
         ([*RUN, "--ratio", "2"], "up to 1"),
