@@ -90,6 +90,7 @@ def _run(config: Config, folder: Path, *, devices: int, resumed: bool, profile: 
 
     from lightning_fabric import Fabric
 
+    from mona_train.allocator import keep_freed_memory
     from mona_train.report import print_results
     from mona_train.run.folder import write_config
     from mona_train.session import Interrupted, Session
@@ -107,6 +108,7 @@ def _run(config: Config, folder: Path, *, devices: int, resumed: bool, profile: 
     main = fabric.global_rank == 0
     folder = fabric.broadcast(folder)  # each process looked for a free one itself
     found = found or _data(config)
+    keep_freed_memory()
     session = Session(config, folder, found, fabric)
     if profile:
         from mona_train.profile import print_profile

@@ -24,16 +24,19 @@ class Cost:
     answer: Any
 
 
-def cost(call: Callable[[], Any], runs: int) -> Cost:
+def cost(call: Callable[[], Any], runs: int, *, again: bool = False) -> Cost:
+    """`again`: timed as in a loop, where a call uses what the last one freed; one call more, the first, shows the peak."""
     times, peak, answer = [], 0.0, None
-    for _ in range(runs):
+    for n in range(runs + again):
         answer = None
-        ctypes.CDLL(None).malloc_trim(0)  # or what an earlier call freed would be used again, uncounted
+        if n == 0 or not again:
+            ctypes.CDLL(None).malloc_trim(0)  # or what an earlier call freed would be used again, uncounted
         Path("/proc/self/clear_refs").write_text("5")  # resets the peak (proc(5))
         before, start = memory("VmRSS"), time.perf_counter()
         answer = call()
         times.append(1e3 * (time.perf_counter() - start))
         peak = max(peak, memory("VmHWM") - before)
+    times = times[again:]
     return Cost(min(times), statistics.median(times), peak, answer)
 
 
