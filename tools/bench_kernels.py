@@ -103,7 +103,7 @@ def contrastive(scene: Scene, tailness: Callable[..., Tensor]) -> tuple[Tensor, 
 def gathered(
     queries: Tensor, active: Tensor, positives: Tensor, rings: Tensor, *, temperature: float, mode: str, drawn: Tensor
 ) -> Tensor:
-    """Mode `exact` word for word (METHOD 4.2, 6 and 7): the N keys of every query of a class in one tensor, Q x N x D."""
+    """Mode `exact` word for word (METHOD 4.2, 6 and 7): all keys of all queries of a class in one tensor, Q x N x D."""
     losses = []
     for query, positive, slots in zip(queries, positives, drawn, strict=True):
         keys = rings.flatten(0, 1)[slots.clamp_min(0)]

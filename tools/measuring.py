@@ -25,7 +25,7 @@ class Cost:
 
 
 def cost(call: Callable[[], Any], runs: int, *, again: bool = False) -> Cost:
-    """`again`: timed as in a loop, where a call uses what the last one freed; one call more, the first, shows the peak."""
+    """`again`: timed as in a loop, where a call uses what the last one freed; the first one shows the peak, untimed."""
     times, peak, answer = [], 0.0, None
     for n in range(runs + again):
         answer = None

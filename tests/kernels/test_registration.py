@@ -185,6 +185,7 @@ def test_opcheck(op: str) -> None:
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.full)])
 @pytest.mark.parametrize("op", [*INTEGER, *FLOATING])
 def test_compiled_is_eager(op: str, backend: str) -> None:
+    torch.compiler.reset()  # one lambda for all ops, and a process compiles it eight times at most
     s = Scene(torch.float32)
     run = {**INTEGER, **FLOATING}[op]
     compiled = torch.compile(lambda: run(NATIVE, s), backend=backend, fullgraph=True)()

@@ -65,7 +65,7 @@ def _contrast(
         drawn = drawn.clamp(0, len(flat) - 1)
     total = 0.0
     for c in which:  # a class at a time: its scores stay in the cache, and no more of them exist
-        keys = (flat if mode != "shared" or drawn is None else flat[drawn[c, 0]]).to(dtype)
+        keys = (flat if mode != "shared" or drawn is None else flat.index_select(0, drawn[c, 0])).to(dtype)
         scores = q[c] @ keys.T
         own = drawn[c].contiguous() if mode == "exact" and drawn is not None else None
         weight = count * reference.key_weights(law[c : c + 1].to(dtype), filled, rings)[0] if law is not None else None
