@@ -29,14 +29,15 @@ def print_results(results: dict[str, Any], task: Task) -> None:
 
 
 def print_measured(measured: dict[str, dict[str, Any]], task: Task) -> None:
-    """A row for each summary, a column for each class."""
+    """A row for each class, however many there are, and a column for each summary."""
     table = Table(title="DSC (ASD in mm), mean over volumes", box=box.SIMPLE, title_justify="left")
     table.add_column("")
-    for name in [c.name for c in task.classes[1:]] + ["mean"]:
-        table.add_column(name, justify="right")
-    for words, report in measured.items():
-        entries = [*report["classes"].values(), report]
-        table.add_row(words, *(f"{entry['dsc']:.3f} ({_distance(entry['asd'])})" for entry in entries))
+    for words in measured:
+        table.add_column(words, justify="right")
+    names = [c.name for c in task.classes[1:]] + ["mean"]
+    reports = [[*report["classes"].values(), report] for report in measured.values()]
+    for name, *entries in zip(names, *reports, strict=True):
+        table.add_row(name, *(f"{entry['dsc']:.3f} ({_distance(entry['asd'])})" for entry in entries))
     Console(highlight=False).print(table)
 
 
