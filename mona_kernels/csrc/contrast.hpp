@@ -43,18 +43,22 @@ MONA_CLONES T maximum(const T* x, int64_t count) {
   return *std::max_element(lane, lane + LANES);
 }
 
-// e (n) = weight e^(scale x - shift), or without a weight; adds up e and e x.
-template <typename T>
+// e (n) = weight e^(scale x - shift), or without a weight; adds up e and e x.  In one pass of LANES: three loops, one for
+// each, take 2.5 times as long.
+template <typename T, bool weighted>
 MONA_CLONES void exponentials(const T* MONA_RESTRICT x, T* MONA_RESTRICT e, int64_t n, T scale, T shift,
                               const T* MONA_RESTRICT weight, T& sum, T& moment) {
-  for (int64_t i = 0; i < n; ++i) e[i] = fast_exp(scale * x[i] - shift);
-  if (weight)
-    for (int64_t i = 0; i < n; ++i) e[i] *= weight[i];
   T first[LANES] = {}, second[LANES] = {};
+  const auto add = [&](int64_t i, int lane) {
+    const T value = fast_exp(scale * x[i] - shift) * (weighted ? weight[i] : T{1});
+    e[i] = value;
+    first[lane] += value;
+    second[lane] += value * x[i];
+  };
   int64_t i = 0;
   for (; i + LANES <= n; i += LANES)
-    for (int k = 0; k < LANES; ++k) first[k] += e[i + k], second[k] += e[i + k] * x[i + k];
-  for (; i < n; ++i) first[0] += e[i], second[0] += e[i] * x[i];
+    for (int k = 0; k < LANES; ++k) add(i + k, k);
+  for (; i < n; ++i) add(i, 0);
   sum = total_of(first);
   moment = total_of(second);
 }
@@ -93,7 +97,7 @@ struct ContrastOfClass {
       shift = attraction > shift ? attraction : shift;
       const T near = fast_exp(attraction - shift);
       T far, moment;
-      exponentials(x, e.data(), count, scale, shift, weight, far, moment);
+      (weight ? exponentials<T, true> : exponentials<T, false>)(x, e.data(), count, scale, shift, weight, far, moment);
       const T total = near + far;
       losses[n] = static_cast<double>(shift + std::log(total) - attraction);
       if (drawn) {
