@@ -53,3 +53,9 @@ def test_the_registered_op_is_the_reference_compiled_and_without_waiting(name: s
         torch.cuda.set_sync_debug_mode("default")
     for found, expected in zip(torch.compile(lambda: case(NATIVE))(), eager, strict=True):
         torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+@pytest.mark.parametrize("name", NAMES)
+def test_tensors_may_lie_on_another_than_the_current_device(name: str, bench: Any) -> None:
+    bench.compare(bench.cases("cuda:1", batch=2, size=96, classes=5, queries=50, keys=70, dim=100, ring=90)[name])

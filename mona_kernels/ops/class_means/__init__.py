@@ -11,6 +11,7 @@ from torch import Tensor
 from mona_kernels import _training
 from mona_kernels.ops.class_means import reference
 from mona_kernels.ops.class_means.reference import interpolation
+from mona_kernels.ops.cuda import on_cuda
 from mona_kernels.ops.levels import added_up_in, as_buffers, check_levels
 
 __all__ = ["class_sums", "interpolation"]
@@ -37,7 +38,7 @@ def _sums_like(features: list[Tensor], known: Tensor, classes: int) -> Tensor:
     return features[0].new_empty((classes, channels), dtype=added_up_in(features[0].dtype))
 
 
-@_class_sums.register_kernel("cuda")  # type: ignore[untyped-decorator]
+@on_cuda(_class_sums)
 def _(features: list[Tensor], known: Tensor, classes: int) -> Tensor:
     from mona_kernels.ops.class_means import triton as kernels
 
@@ -56,7 +57,7 @@ def _(grad: Tensor, features: list[Tensor], known: Tensor, classes: int) -> list
     return [torch.empty_like(level) for level in features]
 
 
-@_backward.register_kernel("cuda")  # type: ignore[untyped-decorator]
+@on_cuda(_backward)
 def _(grad: Tensor, features: list[Tensor], known: Tensor, classes: int) -> list[Tensor]:
     from mona_kernels.ops.class_means import triton as kernels
 

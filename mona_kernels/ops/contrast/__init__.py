@@ -14,6 +14,7 @@ from torch import Tensor
 from mona_kernels import _training
 from mona_kernels.ops.contrast import reference
 from mona_kernels.ops.contrast.reference import MODES, Mode, check_mode
+from mona_kernels.ops.cuda import on_cuda
 from mona_kernels.ops.levels import added_up_in
 
 __all__ = ["MODES", "Mode", "contrast"]
@@ -81,7 +82,7 @@ def _(queries: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return loss, queries.new_empty(queries.shape)
 
 
-@_contrast.register_kernel("cuda")  # type: ignore[untyped-decorator]
+@on_cuda(_contrast)
 def _(*tensors_and_numbers: Any) -> tuple[Tensor, Tensor]:
     from mona_kernels.ops.contrast import triton as kernels
 

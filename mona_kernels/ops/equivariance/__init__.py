@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from mona_kernels import _training
+from mona_kernels.ops.cuda import on_cuda
 from mona_kernels.ops.equivariance import reference
 from mona_kernels.ops.levels import added_up_in
 
@@ -48,7 +49,7 @@ def _(probabilities: Tensor, mask: Tensor, points: Tensor, logits: Tensor) -> tu
     return logits.new_empty((), dtype=added_up_in(logits.dtype)), torch.empty_like(logits)
 
 
-@_equivariance.register_kernel("cuda")  # type: ignore[untyped-decorator]
+@on_cuda(_equivariance)
 def _(probabilities: Tensor, mask: Tensor, points: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
     from mona_kernels.ops.equivariance import triton as kernels
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mona_kernels import _training
+from mona_kernels.ops.cuda import on_cuda
 from mona_kernels.ops.levels import added_up_in, as_buffers, check_levels
 from mona_kernels.ops.pyramid_gather import reference
 from mona_kernels.ops.pyramid_gather.reference import taps
@@ -39,7 +40,7 @@ def _rows_like(features: list[Tensor], pixels: Tensor, height: int, width: int) 
     return features[0].new_empty((len(pixels), channels), dtype=added_up_in(features[0].dtype))
 
 
-@_gather.register_kernel("cuda")  # type: ignore[untyped-decorator]
+@on_cuda(_gather)
 def _(features: list[Tensor], pixels: Tensor, height: int, width: int) -> Tensor:
     from mona_kernels.ops.pyramid_gather import triton as kernels
 
@@ -58,7 +59,7 @@ def _(grad: Tensor, features: list[Tensor], pixels: Tensor, height: int, width: 
     return [torch.empty_like(level) for level in features]
 
 
-@_scatter.register_kernel("cuda")  # type: ignore[untyped-decorator]
+@on_cuda(_scatter)
 def _(grad: Tensor, features: list[Tensor], pixels: Tensor, height: int, width: int) -> list[Tensor]:
     from mona_kernels.ops.pyramid_gather import triton as kernels
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from mona_kernels import _training
+from mona_kernels.ops.cuda import on_cuda
 from mona_kernels.ops.sampling import reference
 from mona_kernels.ops.sampling.reference import KEY, LOW, Census, philox, philox_block, thresholds
 
@@ -88,7 +89,7 @@ def _(
     return _like(probabilities, labels, fill, queries)
 
 
-@_census.register_kernel("cuda")  # type: ignore[untyped-decorator]
+@on_cuda(_census)
 def _(*maps_and_numbers: Any) -> Pixels:
     from mona_kernels.ops.sampling import triton as kernels
 
@@ -124,7 +125,7 @@ def _(limits: Tensor, filled: Tensor, count: int, ring: int, queries: int, *key:
     return limits.new_empty((len(limits), queries, count))
 
 
-@_draw_keys.register_kernel("cuda")  # type: ignore[untyped-decorator]
+@on_cuda(_draw_keys)
 def _(limits: Tensor, filled: Tensor, count: int, ring: int, queries: int, *key: int) -> Tensor:
     from mona_kernels.ops.sampling import triton as kernels
 

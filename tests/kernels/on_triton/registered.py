@@ -11,10 +11,14 @@ pytestmark = pytest.mark.skipif(not INTERPRETED, reason="on a GPU every other te
 
 
 @pytest.mark.parametrize("op", ["census", "draw_keys", "class_sums", "pyramid_gather", "contrast", "equivariance"])
-def test_as_on_the_cpu(op: str) -> None:
+def test_as_on_the_cpu(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    entered: list[torch.Tensor] = []
+    device_of = torch.cuda.device_of
+    monkeypatch.setattr(torch.cuda, "device_of", lambda tensor: entered.append(tensor) or device_of(tensor))
     for registered, arguments in calls(op):
         name = registered.name().partition(".")[0]
         with torch.no_grad():
             found, expected = OPDEFS[name]._backend_fns["cuda"](*arguments), registered(*arguments)
+        assert entered.pop() is tree_leaves(arguments)[0]  # launched on the device of its tensors
         for a, b in zip(tree_leaves(found), tree_leaves(expected), strict=True):
             torch.testing.assert_close(a, b, rtol=2e-5, atol=2e-5)
