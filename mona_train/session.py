@@ -114,7 +114,8 @@ class Session:
                 span = trainer.prepare_step()
                 if span != stage:
                     stage = span
-                    display.stage(span.stage.name, span.first, span.stop)
+                    later = sum(s.steps * s.stage.cost for s in trainer.spans if s.first >= span.stop)
+                    display.stage(span.stage.name, span.first, span.stop, later=later / span.stage.cost)
                 losses = trainer.step()
                 number = trainer.number
                 last = number in (span.stop, self.config.steps)

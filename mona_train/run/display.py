@@ -36,6 +36,7 @@ class Display:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._total, self._number, self._clock = total_steps, first, clock
+        self._worth = float(total_steps)  # of the whole run, in steps of this stage
         self._stage, self._lr = "", math.nan
         self._losses: dict[str, float] = {}
         self._last, self._best = best, best
@@ -62,8 +63,12 @@ class Display:
         if self._live is not None:
             self._live.stop()
 
-    def stage(self, name: str, first: int, last: int) -> None:
-        """A stage begins, or goes on: it has the steps first + 1 to last.  Its losses and pace are its own."""
+    def stage(self, name: str, first: int, last: int, *, later: float | None = None) -> None:
+        """A stage begins, or goes on: it has the steps first + 1 to last.  Its losses and pace are its own.
+
+        later: what comes after it, as so many of its own steps; where nothing is said, every step is worth the same.
+        """
+        self._worth = last + (self._total - last if later is None else later)
         self._stage, self._losses = name, {}
         self._pace = 0.0, 0.0
         self._time = self._spoken = self._clock()
@@ -122,7 +127,7 @@ class Display:
             return []
         each = seconds / steps
         speed = f"{each:.2f} s/step" if each >= 0.1 else f"{1 / max(each, 1e-9):.0f} steps/s"
-        return [speed, f"ETA {span(each * (self._total - self._number))}"]
+        return [speed, f"ETA {span(each * (self._worth - self._number))}"]
 
     def _values(self) -> dict[str, float]:
         return self._losses | ({"lr": self._lr} if math.isfinite(self._lr) else {})

@@ -150,6 +150,19 @@ def test_pace_and_eta_are_of_this_process_and_stage_validations_included(capsys:
     assert "two 1050/2000  100 steps/s  ETA 10 s" in lines_of(capsys, display, 1050)
 
 
+def test_the_eta_knows_what_a_later_stage_costs(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    display = Display(2000, clock=clock)
+    display.stage("one", 0, 1000, later=2000)
+    clock.now += 1000
+    display.step(500, {}, 0.1)
+    assert "2.00 s/step  ETA 83 min" in lines_of(capsys, display, 500)
+    display.stage("two", 1000, 2000, later=0)
+    clock.now += 400
+    display.step(1100, {}, 0.1)
+    assert "4.00 s/step  ETA 60 min" in lines_of(capsys, display, 1100)
+
+
 def test_losses_are_smoothed_and_get_over_infinities(capsys: pytest.CaptureFixture[str]) -> None:
     display = Display(2000, clock=Clock())
     display.stage("one", 0, 1000)
