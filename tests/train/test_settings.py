@@ -81,7 +81,7 @@ class Strict:
 RUN = Run("acdc", stages={"acr": Bare(), "mean-teacher": Other()})
 TABLES = {"stages.acr": Bare, "stages.mean-teacher": Other}
 
-finite = st.floats(allow_nan=False)
+finite = st.floats(allow_nan=False, allow_infinity=False)
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 runs = st.builds(
     Run,
