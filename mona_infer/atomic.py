@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,10 @@ def atomic_path(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{secrets.token_hex(4)}.{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.touch()  # with the mode that the umask gives; some writers put a file of mode 0600 in its place
+        mode = stat.S_IMODE(temporary.stat().st_mode)
         yield temporary
+        temporary.chmod(mode)
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         temporary.replace(path)

@@ -11,7 +11,10 @@ from typing import Any, Literal
 
 from mona_infer.errors import InputError
 from mona_kernels.ops import OPS, Kernels
+from mona_train.settings import within
 
+LARGEST = 4096  # side of a slice
+WIDEST = 16  # times the paper's U-Net: 4,096 channels at its deepest level, 2 GB of weights
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")  # of lightning-fabric those that keep weights in 32 bit
 
 
@@ -84,6 +87,14 @@ class Config:
             raise InputError(f"expected kernels among {', '.join(OPS)}, found {self.kernels!r}")
         if any(side % 16 for side in self.size):
             raise InputError(f"expected a size in multiples of 16 (the U-Net halves it four times), found {self.size}")
+        if not all(16 <= side <= LARGEST for side in self.size):
+            raise InputError(f"size must be from 16x16 to {LARGEST}x{LARGEST}, found {self.size[0]}x{self.size[1]}")
+        if not 0 < self.width <= WIDEST:
+            raise InputError(f"width must be above 0 and at most {WIDEST}, found {self.width:g}")
+        within(self.optimiser, "optimiser", 0, 1, "warmup")
+        within(self.optimiser, "optimiser", 0, None, "power")
+        if self.optimiser.momentum >= 1:
+            raise InputError(f"optimiser.momentum must be below 1, found {self.optimiser.momentum:g}")
         if not 0 <= self.pretrain_share < 1:
             raise InputError(f"expected pretrain_share from 0 to below 1, found {self.pretrain_share}")
 

@@ -12,6 +12,8 @@ from mona_infer.errors import InputError
 
 if TYPE_CHECKING:
     from mona_train.config import Config
+    from mona_train.data.cache import Cache
+    from mona_train.data.case import Adapter
 
 LABELLED = 3 / 24  # patients of the phantom's training set
 STEPS = 750  # of both stages together; the supervised network gets as many
@@ -42,7 +44,7 @@ def demo(
     results, tiles = {}, []
     for method, words in METHODS.items():
         typer.echo(f"\n{words}, {steps} steps")
-        results[method], found = _train(_config(method, seed, steps), cache, out / method)
+        results[method], found = _train(_config(method, seed, steps), out / method, adapter, source, cache)
         tiles.append([scored.tiles for scored in found])
     _print(results)
     rows = [[a[0], (METHODS["unet-l"], a[1][1]), ("MONA", b[1][1]), a[2]] for a, b in zip(*tiles, strict=True)]
@@ -68,16 +70,19 @@ def _config(method: str, seed: int, steps: int) -> Config:
     return with_stages(replace(config, size=(80, 80), steps=steps, width=0.5, every=every), kinds)
 
 
-def _train(config: Config, cache: Any, folder: Path) -> tuple[dict[str, Any], Any]:
+def _train(config: Config, folder: Path, adapter: Adapter, source: Path, cache: Cache) -> tuple[dict[str, Any], Any]:
     from lightning_fabric import Fabric
 
+    from mona_train.data.resolved import resolve
     from mona_train.run.folder import write_config
     from mona_train.session import Data, Session
     from mona_train.validate import validate
 
-    data = Data(config, cache)
+    resolved = resolve(config, adapter, source, cache)
+    data = Data(config, resolved, cache)
     session = Session(config, folder, data, Fabric(devices=1))
     write_config(config, folder)
+    resolved.write(folder)
     results = session.run()
     return results, validate(session.trainer.network, data.test, data.task, session.fabric.device)
 

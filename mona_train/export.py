@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from mona_infer.model import Model
     from mona_infer.task import Task
     from mona_train.config import Config
-    from mona_train.data.split import Split
+    from mona_train.data.resolved import Resolved
     from mona_train.parity import Parity
 
 FORMATS = ("onnx", "trt")
 PRECISIONS = ("fp32", "fp16", "int8")
 CALIBRATION = 128  # slices from which int8 takes its scales
+TRAINING = "training cases"  # where those slices are from, in the words of the model file
 
 
 def export(
@@ -78,6 +79,7 @@ class Trained:
     results: dict[str, Any]
     chosen: str  # "best" or "last"
     step: int
+    resolved: Resolved | str  # what it learned from, or why that is not known
 
 
 def load_run(folder: Path) -> Trained:
@@ -108,7 +110,20 @@ def load_run(folder: Path) -> Trained:
         why = str(error).splitlines()[0]
         raise InputError(f"{folder}: the checkpoint {chosen} holds no network to export ({why})") from error
     state = network.eval().state_dict()
-    return Trained(config, network, task, checkpoint.weights_hash(state), results, chosen, int(facts["step"]))
+    step, resolved = int(facts["step"]), _resolved(folder, config)
+    return Trained(config, network, task, checkpoint.weights_hash(state), results, chosen, step, resolved)
+
+
+def _resolved(folder: Path, config: Config) -> Resolved | str:
+    from mona_train.data.resolved import find_again, read_resolved
+
+    kept = read_resolved(folder)
+    if kept is not None:
+        return kept
+    try:
+        return find_again(config)  # an older run has written nothing down
+    except InputError as error:
+        return str(error)
 
 
 def export_run(
@@ -134,13 +149,21 @@ def export_run(
     if not trained.results:
         say(f"{folder} has not finished; this is its {trained.chosen} network, of step {trained.step}")
     parity = _parity(folder, trained)
+    if precision == "int8":
+        try:
+            slices = _calibration(folder, trained, parity)
+        except InputError:
+            made = _made_before(path, trained)
+            if made is None:
+                raise
+            say(f"{path} is kept: it was made where the training slices are, from the same weights")
+            return made, made.facts["certificate"]
     facts = {**provenance(folder, trained), "precision": precision, "task": json.loads(_task(trained).to_json())}
     graph = to_onnx(trained.network, trained.task.input_size)
     if precision == "fp16":
         graph = to_fp16(graph)
     elif precision == "int8":
-        slices, origin = _calibration(trained, parity)
-        facts["calibration"] = {"slices": len(slices), "of": origin}
+        facts["calibration"] = {"slices": len(slices), "of": TRAINING}
         graph = to_int8(graph, slices)
     check_for_tensorrt(graph)
     content = serialise(graph)
@@ -180,9 +203,11 @@ def provenance(folder: Path, trained: Trained) -> dict[str, Any]:
     from mona_infer import __version__
     from mona_train.data.adapters import adapters
 
-    config, results = trained.config, trained.results
-    name = Path(config.dataset).name
-    adapter = adapters().get(config.dataset)
+    config, results, resolved = trained.config, trained.results, trained.resolved
+    name, kind = Path(config.dataset).name, config.dataset
+    if not isinstance(resolved, str):
+        name, kind = resolved.dataset, resolved.adapter
+    adapter = adapters().get(kind)
     licence = f"trained on {adapter.title}: {adapter.licence}" if adapter else "that of the data it was trained on"
     measured = {
         part: {"dsc": found["dsc"], "classes": {n: e["dsc"] for n, e in found["classes"].items()}}
@@ -205,50 +230,26 @@ def provenance(folder: Path, trained: Trained) -> dict[str, Any]:
 
 def _task(trained: Trained) -> Task:
     """With the ranges seen in training, where the run did not record them and its cache is at hand."""
-    from mona_train.data.seen import seen
-
-    if trained.task.seen:
+    if trained.task.seen or isinstance(trained.resolved, str):
         return trained.task
-    cache = _cache(trained.config)
-    return trained.task if cache is None else replace(trained.task, seen=seen(cache))
-
-
-def _cache(config: Config) -> Any:
-    """The prepared data set of a run, if it lies where `mona train` puts it; never made here."""
-    from mona_train.data.cache import Cache
-
-    folder = Path("cache") / f"{Path(config.dataset).name}-{config.size[0]}x{config.size[1]}"
-    try:
-        return Cache.open(folder)
-    except InputError:
-        return None
-
-
-def _split(trained: Trained, cache: Any) -> Split:
-    """The run's own split of its data."""
-    from mona_train.data.split import split
-    from mona_train.methods import ALL_LABELS
-
-    config = trained.config
-    return split(cache, None if config.method in ALL_LABELS else config.ratio, config.split_seed)
+    return replace(trained.task, seen=trained.resolved.task.seen)
 
 
 def _parity(folder: Path, trained: Trained) -> Parity:
     """The run's own parity set; of a run without one (unfinished, or older) it is made from its data, if found."""
-    from mona_train.data.adapters import locate
-    from mona_train.parity import keep, read_parity
+    from mona_train.parity import FULL, keep, read_parity
 
     path = folder / "parity.npz"
     parity = read_parity(path) if path.is_file() else None
-    if parity is None or parity.weights != trained.weights:
-        config = trained.config
+    # Older versions let a network answer in the precision it was trained in; an export answers in 32 bit.
+    rounded = parity is not None and FULL not in (parity.precision, trained.config.precision)
+    if parity is None or parity.weights != trained.weights or rounded:
         try:
-            adapter, source = locate(config.dataset, Path(config.data) if config.data else None)
-            cases, cache = adapter.cases(source), _cache(config)
-            if cache is not None:
-                val = set(_split(trained, cache).val)
-                cases = [case for case in cases if case.name in val] or cases
-            keep(trained.network, cases, trained.task, path)
+            if isinstance(trained.resolved, str):
+                raise InputError(trained.resolved)
+            cases, parts = trained.resolved.cases(), trained.resolved.split
+            held = [[case for case in cases if case.name in names] for names in (parts.val, parts.test)]
+            keep(trained.network, held[0] or held[1] or cases, trained.task, path)
         except InputError as error:
             raise InputError(
                 f"{folder} has no parity set for its {trained.chosen} network, and none can be made: {error}"
@@ -257,24 +258,43 @@ def _parity(folder: Path, trained: Trained) -> Parity:
     return parity
 
 
-def _calibration(trained: Trained, parity: Parity) -> tuple[NDArray[np.float32], str]:
-    """Slices that int8 takes its scales from: of training cases, so that the certificate is made on others.
-
-    Where the run's data are not at hand they are those of the parity set, and the model says so.
-    """
+def _calibration(folder: Path, trained: Trained, parity: Parity) -> NDArray[np.float32]:
+    """Slices that int8 takes its scales from: of training cases, so that the certificate is made on others."""
     import numpy as np
 
     from mona_infer.task import centred
     from mona_train.parity import STEPS
 
-    def spread(count: int) -> NDArray[np.int64]:
-        return np.unique(np.linspace(0, count - 1, CALIBRATION).round().astype(np.int64))
-
-    cache = _cache(trained.config)
-    if cache is None:
-        return parity.inputs()[spread(len(parity.slices))], "the parity set"
-    found = _split(trained, cache)
-    rows = np.array(sorted({*found.labelled, *found.unlabelled}))
+    try:
+        if isinstance(trained.resolved, str):
+            raise InputError(trained.resolved)
+        cache = trained.resolved.open_cache()
+    except InputError as error:
+        raise InputError(
+            f"int8 takes its scales from training slices, and those of {folder} are not at hand ({error}); export "
+            f"where they are, or prepare them again with `mona train --resume {folder} --data FOLDER`"
+        ) from error
+    parts = trained.resolved.split
+    certified = {row for case in cache.cases if case.name in parity.cases for row in case.rows}
+    rows = np.array(sorted({*parts.labelled, *parts.unlabelled} - certified))
+    if not len(rows):
+        raise InputError(
+            f"{folder}: int8 takes its scales from slices that the export is not checked on, and every case of this "
+            "run is needed for the check; export fp32 or fp16, or add a validation or test case to the data set"
+        )
+    chosen = rows[np.unique(np.linspace(0, len(rows) - 1, CALIBRATION).round().astype(np.int64))]
     window = centred(trained.task.size, trained.task.input_size)
-    slices = cache.images[rows[spread(len(rows))]][:, *window]
-    return slices.astype(np.float32) / np.float32(STEPS), "training cases"
+    slices: NDArray[np.float32] = cache.images[chosen][:, *window].astype(np.float32) / np.float32(STEPS)
+    return slices
+
+
+def _made_before(path: Path, trained: Trained) -> Model | None:
+    """An int8 model of these weights with scales from training slices: a run is copied to a GPU without its data."""
+    from mona_infer.model import read_model
+
+    try:
+        model = read_model(path)
+    except InputError:
+        return None
+    of = model.facts.get("calibration", {}).get("of"), model.facts.get("run", {}).get("weights")
+    return model if of == (TRAINING, trained.weights) else None

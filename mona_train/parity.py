@@ -4,7 +4,7 @@
     classes   uint8  (n, rows, columns)   what it answered
     logits    float32 (m, classes, rows, columns)   the whole answer, for the slices `sampled`
     volumes   int64  (n,)   which volume a slice belongs to
-    about     JSON: the Task, the names of the cases, the hash of the weights that answered
+    about     JSON: the Task, the names of the cases, the hash of the weights that answered, their precision
 
 It lies in the run's folder, so that an export can be checked on a machine that has no data.
 """
@@ -31,6 +31,7 @@ VOLUMES, PIXELS = 4, 8 << 20  # volumes at most, and pixels after which no furth
 SAMPLED = 12  # slices whose logits are kept: 32 bits for every class and pixel add up
 STEPS = 65535
 BATCH = 8
+FULL = "32-true"
 VOXELS, DSC = 1e-4, {"fp32": 0.999, "fp16": 0.999, "int8": 0.99}  # the limits: share of changed voxels, least DSC
 
 
@@ -44,6 +45,7 @@ class Parity:
     task: Task
     cases: list[str]
     weights: str
+    precision: str  # "" in parity sets of older versions, which computed in the precision of training
 
     def inputs(self) -> NDArray[np.float32]:
         return self.slices.astype(np.float32) / np.float32(STEPS)
@@ -53,6 +55,7 @@ def keep(network: Any, cases: Iterable[Case], task: Task, path: Path) -> None:
     """Write the parity set of a network: a few of `cases`, spread evenly; without cases, nothing."""
     import torch
 
+    from mona_train.full_precision import full_precision
     from mona_train.run.checkpoint import weights_hash
 
     every = list(cases)
@@ -74,7 +77,7 @@ def keep(network: Any, cases: Iterable[Case], task: Task, path: Path) -> None:
     logits = np.empty((len(sampled), len(task.classes), *given.shape[1:]), np.float32)
     device = next(network.parameters()).device
     network.eval()
-    with torch.no_grad():
+    with torch.no_grad(), full_precision(device):
         for start in range(0, len(given), BATCH):
             part = given[start : start + BATCH].astype(np.float32) / np.float32(STEPS)
             answer = network(torch.from_numpy(part)[:, None].to(device)).logits.float().cpu().numpy()
@@ -83,6 +86,7 @@ def keep(network: Any, cases: Iterable[Case], task: Task, path: Path) -> None:
                 logits[row] = answer[sampled[row] - start]
     volumes = np.repeat(np.arange(len(slices)), [len(s) for s in slices])
     about = {"task": json.loads(task.to_json()), "cases": names, "weights": weights_hash(network.state_dict())}
+    about["precision"] = FULL
     arrays: dict[str, Any] = {
         "slices": given,
         "classes": classes,
@@ -102,7 +106,8 @@ def read_parity(path: Path) -> Parity:
             names = ("slices", "classes", "logits", "sampled", "volumes")
             arrays = {name: found[name] for name in names}
         task = Task.from_json(json.dumps(about["task"]))
-        parity = Parity(**arrays, task=task, cases=list(about["cases"]), weights=str(about["weights"]))
+        weights, precision = str(about["weights"]), str(about.get("precision", ""))
+        parity = Parity(**arrays, task=task, cases=list(about["cases"]), weights=weights, precision=precision)
         n, size = len(parity.slices), task.input_size
         if parity.slices.shape != (n, *size) or parity.classes.shape != (n, *size) or parity.volumes.shape != (n,):
             raise ValueError("its parts do not fit together")

@@ -72,9 +72,10 @@ class _Cuts:
 
 def profile(trainer: Trainer) -> dict[str, float]:
     """Median seconds of each part over some steps of the run's last stage, and of the whole step."""
-    trainer.number = trainer.spans[-1].first
+    span = trainer.spans[-1]
     found: list[dict[str, float]] = []
     for n in range(WARM + STEPS):
+        trainer.number = span.first + n % span.steps  # a short run has fewer steps than are measured
         clock = Clock(trainer.device)
         start = time.perf_counter()
         trainer.step(part=clock.part, cut=clock.cut)

@@ -26,6 +26,11 @@ def print_results(results: dict[str, Any], task: Task) -> None:
     if results.get("best"):
         words = f"best validation at step {results['best']['step']} of {results['steps']}"
     Console(highlight=False).print(words, style="dim")
+    precision = results.get("precision", {})
+    if precision.get("trained") != precision.get("measured"):
+        Console(highlight=False).print(
+            f"trained in {precision['trained']}; measured in full precision, as an exported model computes", style="dim"
+        )
 
 
 def print_measured(measured: dict[str, dict[str, Any]], task: Task) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import signal
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +13,16 @@ import torch
 from lightning_fabric import Fabric
 
 from mona_infer.atomic import write_text
-from mona_infer.errors import InputError
+from mona_infer.errors import CheckFailed, InputError
 from mona_infer.picture import montage
-from mona_infer.task import Task
 from mona_train.config import Config
-from mona_train.data.adapters import locate
 from mona_train.data.cache import Cache
 from mona_train.data.case import Case
-from mona_train.data.seen import seen
-from mona_train.data.split import Split, split
-from mona_train.data.window import centred_window
-from mona_train.methods import ALL_LABELS, stages_of
+from mona_train.data.resolved import Resolved
+from mona_train.divergence import Diverged, Watch
+from mona_train.methods import stages_of
 from mona_train.networks.unet import STRIDE
-from mona_train.parity import keep
+from mona_train.parity import FULL, keep
 from mona_train.run import checkpoint
 from mona_train.run.board import Board
 from mona_train.run.display import Display
@@ -46,14 +42,12 @@ class Interrupted(Exception):
 class Data:
     """What a run learns from and is measured on."""
 
-    def __init__(self, config: Config, cache: Cache) -> None:
-        self.cache = cache
-        self.split: Split = split(cache, None if config.method in ALL_LABELS else config.ratio, config.split_seed)
+    def __init__(self, config: Config, resolved: Resolved, cache: Cache) -> None:
+        self.resolved, self.cache = resolved, cache
+        self.split, self.task = resolved.split, resolved.task
         self._check_unlabelled(config)
-        window = self._window(config)
-        self.task: Task = replace(cache.task, window=window if window != cache.task.size else None, seen=seen(cache))
-        adapter, folder = locate(config.dataset, Path(config.data) if config.data else None)
-        cases = {case.name: case for case in adapter.cases(folder)}
+        self._check_batch(config)
+        cases = {case.name: case for case in resolved.cases()}
         self.val, self.test = (
             [cases[n] for n in names if cases[n].label] for names in (self.split.val, self.split.test)
         )
@@ -69,20 +63,17 @@ class Data:
         if config.batch.unlabelled < 1 and any(stage.unlabelled for stage in stages):
             raise InputError(f"{config.method} needs batch.unlabelled of at least 1, found {config.batch.unlabelled}")
 
-    def _window(self, config: Config) -> tuple[int, int]:
-        if config.window == "full":
-            return self.cache.task.size
-        if config.window == "auto":
-            # of the published labelled patients, also where a method is given more of them: one frame for all methods
-            rows = split(self.cache, config.ratio, config.split_seed).labelled
-            return centred_window(self.cache, rows)
-        rows_, _, columns = config.window.partition("x")
-        if not (rows_.isdigit() and columns.isdigit()):
-            raise InputError(f"expected window = full, auto or a size like 96x96, found {config.window!r}")
-        window = int(rows_), int(columns)
-        if any(side % STRIDE for side in window):
-            raise InputError(f"expected a window in multiples of {STRIDE}, like 96x96, found {config.window}")
-        return window
+    def _check_batch(self, config: Config) -> None:
+        """Batch norm needs two values of a channel; the U-Net's deepest level may have one pixel for each slice."""
+        if self.task.input_size != (STRIDE, STRIDE):
+            return
+        alone = any(stage.unlabelled for stage in stages_of(config.method, config.pretrain))
+        batch = config.batch.unlabelled if alone else config.batch.labelled + config.batch.unlabelled
+        if batch < 2:
+            raise InputError(
+                f"batch norm cannot work with one slice of {STRIDE}x{STRIDE}, which is a single pixel at the U-Net's "
+                f"deepest level; set batch.unlabelled to 2 or more, or choose a larger window"
+            )
 
 
 class Session:
@@ -106,35 +97,59 @@ class Session:
 
     def run(self) -> dict[str, Any]:
         """Train to the end; returns the results, which are also in results.json."""
-        trainer, every = self.trainer, self.config.every
         with self._records() as (metrics, board, log, display), self._ctrl_c():
-            log(f"step {trainer.number} of {self.config.steps}, seed {self.config.seed}")
-            stage = None
-            while not trainer.finished:
-                span = trainer.prepare_step()
-                if span != stage:
-                    stage = span
-                    later = sum(s.steps * s.stage.cost for s in trainer.spans if s.first >= span.stop)
-                    display.stage(span.stage.name, span.first, span.stop, later=later / span.stage.cost)
-                losses = trainer.step()
-                number = trainer.number
-                last = number in (span.stop, self.config.steps)
-                if number % every.log == 0 or last:
-                    values = {name: float(loss) for name, loss in losses.items()}
-                    metrics.write(number, stage=span.stage.name, lr=trainer.rate, **values)
-                    board.scalars(number, {**values, "lr": trainer.rate})
-                    display.step(number, values, trainer.rate)
-                if number % every.validate == 0 or last:
-                    self._validate(number, metrics, board, display, log)
-                stopping = self._stopping()
-                if number % every.save == 0 or number % every.validate == 0 or last or stopping:
-                    trainer.synchronise()
-                    self._save("last", metrics)
-                if stopping and not trainer.finished:
-                    log("interrupted")
-                    self.fabric.barrier()  # no process may end while the first one still saves
-                    raise Interrupted
+            log(f"step {self.trainer.number} of {self.config.steps}, seed {self.config.seed}")
+            if self.config.precision != FULL:
+                log(f"trained in {self.config.precision}; measured in {FULL}, as an exported model computes")
+            try:
+                self._train(metrics, board, display, log)
+            except Diverged as error:
+                sentence = f"{error}; {self._advice()}"
+                log(sentence)
+                raise CheckFailed(sentence) from error
             return self._results(display)
+
+    def _train(self, metrics: MetricsLog, board: Board, display: Display, log: Log) -> None:
+        trainer, every, stage, watch = self.trainer, self.config.every, None, Watch(self.trainer.world)
+        while not trainer.finished:
+            span = trainer.prepare_step()
+            if span != stage:
+                stage = span
+                later = sum(s.steps * s.stage.cost for s in trainer.spans if s.first >= span.stop)
+                display.stage(span.stage.name, span.first, span.stop, later=later / span.stage.cost)
+            losses = trainer.step()
+            number = trainer.number
+            watch.add(number, losses)
+            last = number in (span.stop, self.config.steps)
+            validating = number % every.validate == 0 or last
+            if number % every.log == 0 or validating:
+                watch.look(number, trainer.parts.values() if validating else ())
+            if number % every.log == 0 or last:
+                values = {name: float(loss) for name, loss in losses.items()}
+                metrics.write(number, stage=span.stage.name, lr=trainer.rate, **values)
+                board.scalars(number, {**values, "lr": trainer.rate})
+                display.step(number, values, trainer.rate)
+            if validating:
+                self._validate(number, metrics, board, display, log)
+            stopping = self._stopping()
+            if number % every.save == 0 or validating or stopping:
+                trainer.synchronise()
+                watch.look(number, trainer.parts.values())
+                self._save("last", metrics)
+            if stopping and not trainer.finished:
+                log("interrupted")
+                self.fabric.barrier()  # no process may end while the first one still saves
+                raise Interrupted
+
+    def _advice(self) -> str:
+        path = self.folder / "checkpoints" / "last.safetensors"
+        kept = "nothing was saved"
+        if path.exists():
+            kept = f"the checkpoint of step {checkpoint.load(path)[1]['step']} is kept"
+        return (
+            f"{kept}; lower the learning rate (optimiser.lr is {self.config.optimiser.lr:g}) in "
+            f"{self.folder / 'run.toml'} and go on with `mona train --resume {self.folder}`"
+        )
 
     def _validate(self, number: int, metrics: MetricsLog, board: Board, display: Display, log: Log) -> None:
         self.trainer.synchronise()
@@ -180,6 +195,7 @@ class Session:
             return {}
         task, device, network = self.data.task, self.fabric.device, self.trainer.network
         results: dict[str, Any] = {"steps": self.config.steps, "best": self.best, "chosen": "last"}
+        results["precision"] = {"trained": self.config.precision, "measured": FULL}
         if self.data.val:
             display.say("measuring the last and the best network")
             results["validation"] = {"last": self._measure(self.data.val)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import re
 import tomllib
 import types
@@ -75,6 +76,15 @@ def with_value(settings: T, key: str, text: str) -> T:
         raise InputError(f"--set {key}={text}: expected {_expected(full[name], spelled=True)}") from None
     changed: T = _replaced(settings, name.split("."), value)
     return changed
+
+
+def within(table: Any, name: str, least: float, most: float | None, *keys: str) -> None:
+    """For `__post_init__`: these settings of the table called `name` must lie in a range, both ends included."""
+    for key in keys:
+        value = getattr(table, key)
+        if value < least or (most is not None and value > most):
+            limits = f"at least {least:g}" if most is None else f"from {least:g} to {most:g}"
+            raise InputError(f"{name}.{key} must be {limits}, found {value:g}")
 
 
 # ---- writing
@@ -196,7 +206,8 @@ def _value(hint: Any, found: Any, *, spelled: bool = False) -> Any:
             found = float(found) if hint is float and type(found) is int else found
         except (ValueError, KeyError, OverflowError):
             raise _Mismatch from None
-        if type(found) is hint and found == found:  # a bool is no int here; and NaN would pass every range check
+        # a bool is no int here; and NaN and infinity would pass range checks
+        if type(found) is hint and (hint is not float or math.isfinite(found)):
             return found
     raise _Mismatch
 

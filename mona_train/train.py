@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mona_infer.errors import InputError
+from mona_infer.errors import CheckFailed, InputError
 
 if TYPE_CHECKING:
     from mona_train.config import Config
+    from mona_train.session import Data, Session
+
+
+MAY_CHANGE = ("resume", "data", "devices", "profile")  # when a run is resumed
 
 
 def train(
+    ctx: typer.Context,
     dataset: str | None = typer.Option(None, help="acdc, lits, mmwhs, phantom, ..., or the path of a data set."),
     ratio: float | None = typer.Option(None, help="Share of training patients whose labels are used (0.05 is 5 %)."),
     method: str = typer.Option("mona", help="mona, glcon, unet-f, unet-l, mean-teacher."),
-    data: Path | None = typer.Option(None, help="The data set's folder. Default: $MONA_DATA/NAME, else ./data/NAME."),
+    data: Path | None = typer.Option(
+        None, help="The data set's folder; with --resume: where it is now. Default: $MONA_DATA/NAME, else ./data/NAME."
+    ),
     preset: str | None = typer.Option(None, help="paper, gpu, cpu, quick. Default: gpu with a GPU, cpu without."),
     pretrain: str = typer.Option("default", help="The first stage: the method's own, 'none', or a stage's name."),
     principles: str | None = typer.Option(
@@ -44,6 +53,7 @@ def train(
     from mona_train.settings import with_value
 
     if resume is not None:
+        _refuse_changes(ctx, resume)
         config, folder = read_config(resume), resume
     else:
         if dataset is None:
@@ -65,7 +75,18 @@ def train(
                 raise InputError(f"expected --set KEY=VALUE, found {setting!r}")
             config = with_value(config, key.strip(), value.strip())
         folder = out or _free_folder(config)
-    _run(config, folder, devices=devices, resumed=resume is not None, profile=profile)
+    _run(config, folder, devices=devices, resumed=resume is not None, moved=data if resume else None, profile=profile)
+
+
+def _refuse_changes(ctx: typer.Context, run: Path) -> None:
+    """A resumed run is the run it was: its schedule, split and networks follow from its settings."""
+    for parameter in ctx.command.params:
+        source = ctx.get_parameter_source(parameter.name or "")
+        if parameter.name not in MAY_CHANGE and source is not None and source.name == "COMMANDLINE":
+            raise InputError(
+                f"{parameter.opts[0]} cannot be changed when a run is resumed: its settings are those of "
+                f"{run / 'run.toml'}, and its learning rate is planned over its steps; start a new run instead"
+            )
 
 
 def _default_preset() -> tuple[str, str]:
@@ -83,45 +104,63 @@ def _free_folder(config: Config) -> Path:
     return next(Path("runs") / name for name in names if not (Path("runs") / name).exists())
 
 
-def _run(config: Config, folder: Path, *, devices: int, resumed: bool, profile: bool) -> None:
+def _run(
+    config: Config, folder: Path, *, devices: int, resumed: bool, profile: bool, moved: Path | None = None
+) -> None:
     import logging
-    import shlex
     import warnings
 
     from lightning_fabric import Fabric
 
     from mona_train.allocator import keep_freed_memory
-    from mona_train.report import print_results
-    from mona_train.run.folder import write_config
-    from mona_train.session import Interrupted, Session
+    from mona_train.run.lock import only_one
+    from mona_train.session import Session
 
     if not resumed and (folder / "run.toml").exists():
         raise InputError(f"{folder} holds a run already; go on with `mona train --resume {folder}` or choose --out")
     warnings.filterwarnings("ignore", module="lightning_fabric")
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-    # The first process prepares before it starts others, or meets them: they find the cache made, and bad input ends
-    # a single process.
-    found = _data(config) if _first_here() else None
-    precision: Any = config.precision
-    fabric = Fabric(precision=precision, **_processes(devices))
-    fabric.launch()
-    main = fabric.global_rank == 0
-    folder = fabric.broadcast(folder)  # each process looked for a free one itself
-    found = found or _data(config)
-    keep_freed_memory()
-    session = Session(config, folder, found, fabric)
-    if profile:
-        from mona_train.profile import print_profile
-        from mona_train.profile import profile as measure
+    with contextlib.ExitStack() as stack:
+        if resumed and not profile and _first_of_all():
+            stack.enter_context(only_one(folder))
+        # The first process prepares before it starts others, or meets them: they find the cache made, and bad input
+        # ends a single process.
+        found = _data(config, folder, resumed, moved) if _first_here() else None
+        precision: Any = config.precision
+        fabric = Fabric(precision=precision, **_processes(devices))
+        fabric.launch()
+        main = fabric.global_rank == 0
+        folder = fabric.broadcast(folder)  # each process looked for a free one itself
+        found = found or _data(config, folder, resumed, moved)
+        keep_freed_memory()
+        stack.enter_context(_memory_in_words(config))
+        session = Session(config, folder, found, fabric)
+        if profile:
+            from mona_train.profile import print_profile
+            from mona_train.profile import profile as measure
 
-        (print_profile if main else measure)(session.trainer)
-        return
-    if resumed:
-        session.resume()
+            (print_profile if main else measure)(session.trainer)
+            return
+        if main and not resumed:  # not sooner: what is refused leaves no folder
+            stack.enter_context(only_one(folder))
+        if resumed:
+            session.resume()
+        _train(session, main=main, devices=devices)
+
+
+def _train(session: Session, *, main: bool, devices: int) -> None:
+    import shlex
+
+    from mona_train.report import print_results
+    from mona_train.run.folder import write_config
+    from mona_train.session import Interrupted
+
+    folder, data = session.folder, session.data
     if main:
-        typer.echo(found.split.words())
+        typer.echo(data.split.words())
         typer.echo(_cost(session))
-        write_config(config, folder)
+        write_config(session.config, folder)
+        data.resolved.write(folder)
     try:
         results = session.run()
     except Interrupted:
@@ -131,16 +170,42 @@ def _run(config: Config, folder: Path, *, devices: int, resumed: bool, profile: 
         command = shlex.join(["mona", "train", "--resume", str(folder), *as_many])
         typer.echo(f"stopped after step {session.trainer.number}; go on with: {command}")
         raise KeyboardInterrupt from None
+    except CheckFailed:
+        if main:
+            raise
+        return
     if main:
-        print_results(results, found.task)
+        print_results(results, data.task)
         typer.echo(f"Look at its curves: tensorboard --logdir {folder}")
         typer.echo(f"Next: mona export {folder}, then mona segment SCAN --out MASK")
         typer.echo(f"wrote {folder}")
 
 
+@contextlib.contextmanager
+def _memory_in_words(config: Config) -> Iterator[None]:
+    """torch has an error of its own for a full GPU, and none for a full machine."""
+    import torch
+
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            raise
+        batch, size = config.batch, "x".join(map(str, config.size))
+        raise InputError(
+            f"there is not enough memory for a width of {config.width:g}, slices of {size} and {batch.labelled}+"
+            f"{batch.unlabelled} of them a step; lower width, size or batch"
+        ) from error
+
+
 def _first_here() -> bool:
     """Whether this process is the first of its machine; known before processes meet."""
     return os.environ.get("LOCAL_RANK", "0") == "0"
+
+
+def _first_of_all() -> bool:
+    """The same of all machines: torchrun numbers its processes before they start."""
+    return _first_here() and os.environ.get("RANK", "0") == "0"
 
 
 def _processes(devices: int) -> dict[str, Any]:
@@ -154,15 +219,28 @@ def _processes(devices: int) -> dict[str, Any]:
     return {"devices": devices, "num_nodes": nodes, "strategy": "ddp" if devices * nodes > 1 else "auto"}
 
 
-def _data(config: Config) -> Any:
-    from mona_train.data.commands import prepared
+def _data(config: Config, folder: Path, resumed: bool, moved: Path | None) -> Data:
+    from mona_train.data.prepare import prepare
+    from mona_train.data.resolved import check_settings, find_cache, find_data, goes_on, read_resolved, resolve
     from mona_train.session import Data
 
-    size = f"{config.size[0]}x{config.size[1]}"
-    return Data(config, prepared(config.dataset, Path(config.data) if config.data else None, None, size))
+    before = read_resolved(folder) if resumed else None
+    if before is not None:
+        check_settings(before, config, folder)
+    try:
+        adapter, source = find_data(config, before, moved)
+    except InputError as error:
+        if not resumed or before is not None or moved is not None:
+            raise
+        # a run of an older version, which knows its data only by the words that were typed
+        raise InputError(f"{error}; say where the run's data is now with --data FOLDER") from error
+    cache = prepare(adapter, source, find_cache(config, before, adapter, source), config.size)
+    if before is None:
+        return Data(config, resolve(config, adapter, source, cache), cache)
+    return Data(config, goes_on(before, folder, source, cache), cache)
 
 
-def _cost(session: Any) -> str:
+def _cost(session: Session) -> str:
     """What lies ahead, from one pass of the U-Net measured here."""
     from mona_train.profile import seconds_per_pass
     from mona_train.run.display import span

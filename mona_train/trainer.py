@@ -7,6 +7,7 @@ which are in the checkpoint; random draws are keyed by (seed, rank, step).  So a
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -78,6 +79,11 @@ class Trainer:
     @property
     def predicts(self) -> str:
         return self.spans[-1].stage.predicts
+
+    @property
+    def parts(self) -> dict[str, nn.Module]:
+        """All that has weights or memory."""
+        return {"student": self.student, "teacher": self.teacher, "memory": self.stage}
 
     @property
     def rate(self) -> float:
@@ -165,7 +171,7 @@ class Trainer:
         if self.config.precision != "32-true":
             # Networks alone: in half precision a view's grid is up to 1.4 pixels off at 256, and losses lose digits.
             for network in (*self.student.values(), *self.teacher.values()):
-                network.forward = self._in_half_precision(network.forward)
+                network.forward = self._in_half_precision(network)
         self._turns = [self._taking(turn, nesterov=kind.nesterov) for turn in self.stage.turns()]
         batch = self.config.batch
         sizes = (batch.labelled, batch.unlabelled) if kind.unlabelled else (batch.labelled + batch.unlabelled, 1)
@@ -183,9 +189,12 @@ class Trainer:
             self._unlabelled = None
         self.span = span
 
-    def _in_half_precision(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+    def _in_half_precision(self, network: nn.Module) -> Callable[..., Any]:
+        """While it trains: in evaluation mode a network computes as the exported model will, in 32 bit."""
+        forward = network.forward
+
         def run(*inputs: Tensor) -> Any:
-            with self.fabric.autocast():
+            with self.fabric.autocast() if network.training else nullcontext():
                 return forward(*inputs)
 
         return run
@@ -224,8 +233,8 @@ class Trainer:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """All that the next step depends on: tensors, and numbers."""
-        parts = {"student": self.student, "teacher": self.teacher, "memory": self.stage}
-        tensors = {k: v for name, part in parts.items() for k, v in checkpoint.pack(name, part.state_dict()).items()}
+        states = {name: checkpoint.pack(name, part.state_dict()) for name, part in self.parts.items()}
+        tensors = {name: tensor for state in states.values() for name, tensor in state.items()}
         groups = []
         for n, (_, _, opt) in enumerate(self._turns):
             packed, numbers = checkpoint.pack_optimiser(f"optimiser{n}", opt.state_dict())

@@ -18,6 +18,7 @@ from mona_infer.task import Task
 from mona_infer.volume import Volume
 from mona_kernels.native import Labels
 from mona_train.data.case import Case
+from mona_train.full_precision import full_precision
 
 SLICES = 16  # at a time through the network
 
@@ -32,13 +33,14 @@ class Scored:
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def predict(network: nn.Module, volume: Volume, task: Task, device: torch.device) -> tuple[SliceStack, Labels]:
-    """The network's mask on the scan's own grid."""
+    """The network's mask on the scan's own grid, computed in 32 bit as an exported model computes it."""
     network.eval()
     stack = SliceStack(volume, task)
     mask = stack.empty_mask()
-    for start, slices in stack.batches(SLICES):
-        logits = network(torch.from_numpy(slices)[:, None].to(device)).logits
-        stack.restore(mask, start, logits.float().cpu().contiguous().numpy())
+    with full_precision(device):
+        for start, slices in stack.batches(SLICES):
+            logits = network(torch.from_numpy(slices)[:, None].to(device)).logits
+            stack.restore(mask, start, logits.float().cpu().contiguous().numpy())
     return stack, mask
 
 

@@ -78,6 +78,12 @@ class Cache:
             raise InputError(f"{folder} is damaged ({error}); delete it and run `mona data prepare` again") from error
 
 
+def default_folder(adapter: str, data: Path, size: tuple[int, int]) -> Path:
+    """Where `mona train` and `mona data prepare` put the cache of a data set unless told otherwise."""
+    stem = data.resolve().name if adapter == "folder" else adapter
+    return Path("cache") / f"{stem}-{size[0]}x{size[1]}"
+
+
 def read_manifest(folder: Path) -> dict[str, Any] | None:
     """The manifest of a finished cache of this format; None where there is none."""
     try:

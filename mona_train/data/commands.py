@@ -97,12 +97,12 @@ def info(
 def prepared(name: str, source: Path | None, out: Path | None = None, size: str | None = None) -> Cache:
     """Find the data, find or make its cache."""
     from mona_train.data.adapters import locate
+    from mona_train.data.cache import default_folder
     from mona_train.data.prepare import prepare as make
 
     adapter, folder = locate(name, source)
     shape = _size(size) or adapter.task(folder).size
-    stem = folder.resolve().name if adapter.name == "folder" else adapter.name
-    return make(adapter, folder, out or Path("cache") / f"{stem}-{shape[0]}x{shape[1]}", shape)
+    return make(adapter, folder, out or default_folder(adapter.name, folder, shape), shape)
 
 
 def _size(text: str | None) -> tuple[int, int] | None:

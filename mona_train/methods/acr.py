@@ -28,6 +28,7 @@ from mona_train.methods.views import mixed_view, size_of, weak_view
 from mona_train.networks.heads import DIM, Norm, Predictor, ProjectionHead
 from mona_train.networks.representation import RepresentationHead
 from mona_train.networks.unet import UNet, UNetOutput
+from mona_train.settings import within
 
 PRINCIPLES = ("tailness", "consistency", "diversity")
 
@@ -65,6 +66,10 @@ class Settings(base.Settings):
         for name in ("queries", "keys", "ring", "dim", "bank", "neighbours"):
             if getattr(self, name) < 1:
                 raise InputError(f"expected acr.{name} from 1, found {getattr(self, name)}")
+        within(self, "acr", 0, 1, "sure", "likely", "hard")
+        within(self, "acr", 1e-3, None, "temperature")
+        weights = ("contrast_weight", "equivariance_weight", "unsupervised_weight", "neighbours_weight")
+        within(self, "acr", 0, None, "supervised_scale", *weights)
         if self.lr is not None and self.lr < 0:
             raise InputError(f"expected a learning rate from 0, found {self.lr}")
 

@@ -22,6 +22,7 @@ from mona_train.methods.base import Losses, Step
 from mona_train.methods.views import size_of, weak_batch
 from mona_train.networks.heads import DIM, LocalHead, LocalPredictor, Norm, Predictor, ProjectionHead
 from mona_train.networks.unet import UNet, UNetOutput
+from mona_train.settings import within
 
 PREDICTOR = {"projector": "predictor", "local": "local_predictor"}  # of each head, the student's alone
 
@@ -39,6 +40,12 @@ class Settings(base.Settings):
     local_weight: float = 1.0
     supervised_scale: float = 1.0  # of cross-entropy + Dice (Decision 9)
     norm: Norm = "bn"  # of the heads
+
+    def __post_init__(self) -> None:
+        within(self, "glcon", 1, None, "bank", "windows")
+        within(self, "glcon", 1e-3, None, "student_temperature", "teacher_temperature")
+        within(self, "glcon", 0, 1, "jitter")
+        within(self, "glcon", 0, None, "global_weight", "local_weight", "supervised_scale")
 
 
 class GLCon(base.Stage):

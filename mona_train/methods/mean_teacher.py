@@ -16,6 +16,7 @@ from mona_train.methods import base
 from mona_train.methods.base import Losses, Step, sigmoid_rampup
 from mona_train.methods.views import weak_batch
 from mona_train.networks.unet import UNetOutput
+from mona_train.settings import within
 
 EPOCHS = 200  # the ramp rises in as many steps: every 150 of 30,000
 QUIET = 30  # no consistency in the first 30th: 1,000 of 30,000
@@ -29,6 +30,9 @@ class Settings(base.Settings):
     consistency_weight: float = 0.1  # at the end of the ramp
     noise: float = 0.1  # sigma, on intensities in 0..1
     noise_limit: float = 0.2
+
+    def __post_init__(self) -> None:
+        within(self, "mean-teacher", 0, None, "supervised_scale", "consistency_weight", "noise", "noise_limit")
 
 
 def ramp(index: int, steps: int) -> float:

@@ -11,6 +11,7 @@ from mona_train.methods import base
 from mona_train.methods.base import Losses, Step
 from mona_train.methods.views import size_of, strong_view, weak_view
 from mona_train.networks.unet import UNetOutput
+from mona_train.settings import within
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,9 @@ class Settings(base.Settings):
 
     augmentation: Literal["weak", "strong"] = "weak"  # strong: a control of how much augmentation alone gains
     scale: float = 0.5  # of cross-entropy + Dice, as SSL4MIS (Decision 9)
+
+    def __post_init__(self) -> None:
+        within(self, "supervised", 0, None, "scale")
 
 
 class Supervised(base.Stage):

@@ -5,10 +5,7 @@ Runs that are to be killed are processes of their own.  All others are called in
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import os
 import random
 import shlex
 import shutil
@@ -20,13 +17,11 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest import mock
 
 import pytest
-from small_runs import QUICK, kept, write_dataset
-from steps import one_thread
+from small_runs import kept, write_dataset
+from train_commands import DATA, RUN, SET, SETTINGS, mona, start
 
-from mona_infer.cli import main
 from mona_train import train
 from mona_train.config import PRESETS, Config
 from mona_train.methods import METHODS
@@ -34,41 +29,7 @@ from mona_train.run import checkpoint
 from mona_train.run.folder import read_config, write_config
 from mona_train.run.metrics import read
 
-MONA = Path(sys.executable).with_name("mona")
-# 12 steps of pre-training, 12 of fine-tuning.  Records: every 2nd step, and validations after 8, 12, 16 and 24.
-SETTINGS = {"size": "32x32", "width": "0.25", "pretrain_share": "0.5", "batch.labelled": "2", "batch.unlabelled": "6"}
-SETTINGS |= {"every.validate": "8", "every.save": "4", "every.log": "2", **QUICK}
-SET = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
-DATA = ["train", "--dataset", "hearts", "--preset", "quick"]
-RUN = [*DATA, "--ratio", "0.4", "--steps", "24", *SET]
 PRETRAINING, ALL = 8, 16  # records of the first stage, and of both
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-def mona(place: Path, *words: Any) -> Done:
-    """A command, called in this process, in the folder `place`."""
-    out, err, argv = io.StringIO(), io.StringIO(), ["mona", *map(str, words)]
-    with (
-        contextlib.chdir(place),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-        mock.patch.object(sys, "argv", argv),
-        pytest.raises(SystemExit) as ended,
-        one_thread(),
-    ):
-        main()
-    return Done(int(ended.value.code or 0), out.getvalue(), err.getvalue())
-
-
-def start(place: Path, *words: Any, threads: int = 1) -> subprocess.Popen[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([MONA, *map(str, words)], cwd=place, env=environment, **pipes)
 
 
 @pytest.fixture(scope="module")

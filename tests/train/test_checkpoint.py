@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import pickle
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -298,3 +299,15 @@ def test_the_hash_sees_names_types_shapes_and_values_only() -> None:
     assert weights_hash({"w": torch.tensor([1.0])}) == (
         hashlib.sha256(b'["w", "torch.float32", [1]]\x00\x00\x80?').hexdigest()
     )
+
+
+def test_a_checkpoint_has_the_mode_of_every_other_file(tmp_path: Path) -> None:
+    """safetensors makes files that only their owner may read; a group that shares runs could not export them."""
+    before = os.umask(0o027)
+    try:
+        checkpoint.save(tmp_path / "last.safetensors", {"a": torch.ones(2)}, {})
+        (tmp_path / "other").write_text("")
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes == {"last.safetensors": 0o640, "other": 0o640}

@@ -7,15 +7,18 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from small_runs import SIDE, TASK, slices_of, small_config
+from small_runs import SIDE, TASK, slices_of, small_config, write_dataset
 
 from mona_infer.cli import app
 from mona_infer.engine import OnnxEngine
 from mona_infer.errors import CheckFailed, InputError, MissingPart
 from mona_infer.model import opened, read_model, seal
 from mona_infer.volume import Volume
-from mona_train import graph, parity, quantise
+from mona_train import export, graph, parity, quantise
+from mona_train.data.adapters import locate
 from mona_train.data.case import Case
+from mona_train.data.prepare import prepare
+from mona_train.data.resolved import resolve
 from mona_train.export import export_run, load_run, newest_run
 from mona_train.half import rounded, to_fp16
 from mona_train.networks import UNet
@@ -30,7 +33,7 @@ AFFINE = np.diag([1.5, 1.5, 10.0, 1.0])
 
 def case(patient):
     voxels = slices_of(patient)[0].transpose(2, 1, 0)
-    return Case(f"p{patient}", f"p{patient}", (), lambda: Volume(voxels, AFFINE), None)
+    return Case(f"heart{patient}", f"heart{patient}", (), lambda: Volume(voxels, AFFINE), None)
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +57,21 @@ def exported(network):
     return graph.to_onnx(network, (SIDE, SIDE))
 
 
+@pytest.fixture(scope="module")
+def resolved(tmp_path_factory):
+    """The run's data, in a folder that is not called like its adapter, and its cache."""
+    place = tmp_path_factory.mktemp("data")
+    adapter, source = locate(str(write_dataset(place / "downloads" / "hearts")))
+    return resolve(small_config("unet-f"), adapter, source, prepare(adapter, source, place / "cache", (SIDE, SIDE)))
+
+
 @pytest.fixture
-def run(network, exported, tmp_path, monkeypatch):
+def run(network, exported, resolved, tmp_path, monkeypatch):
     """A finished run's folder; torch.export's half minute is taken once for all tests."""
     monkeypatch.setattr(graph, "to_onnx", lambda *_: graph.copied(exported))
     folder = tmp_path / "runs" / "small"
     write_config(small_config("unet-f"), folder)
+    resolved.write(folder)
     facts = {"task": json.loads(TASK.to_json()), "predicts": "unet", "step": 16}
     for name in ("best", "last"):
         path = folder / "checkpoints" / f"{name}.safetensors"
@@ -99,10 +111,10 @@ def test_the_graph_holds_what_inference_needs_and_no_more(run):
     assert b"site-packages" not in model.SerializeToString()  # the exporter's stack traces
 
 
-def test_the_model_knows_where_it_comes_from(run):
+def test_the_model_knows_where_it_comes_from(run, resolved):
     model, certificate = export_run(run)
     assert read_model(run / "model.onnx").facts == model.facts
-    assert model.task == TASK
+    assert model.task == replace(TASK, seen=resolved.task.seen)
     assert model.facts["metrics"]["test"]["dsc"] == 0.9
     assert model.facts["run"]["checkpoint"] == "best"
     assert model.facts["run"]["weights"] == load_run(run).weights
@@ -240,15 +252,24 @@ def test_int8_is_symmetric_per_channel_and_keeps_its_ends_float(exported):
         assert weights[node.input[2]].dtype == np.float32  # TensorRT dequantises int8, and an int32 bias is none
 
 
-def test_int8_takes_its_scales_from_training_cases_where_they_are(run, monkeypatch):
-    from small_runs import small_cache, small_split
+def test_int8_takes_its_scales_from_training_cases_that_it_is_not_certified_on(run, resolved, monkeypatch):
+    """heart4 and heart5 are in the parity set, and one of them or both in the training set too."""
+    used, real = [], quantise.to_int8
+    monkeypatch.setattr(quantise, "to_int8", lambda model, slices: used.append(slices) or real(model, slices))
+    model, _ = export_run(run, "int8")
+    learned = [n for n in range(6) if f"heart{n}" in resolved.split.labelled_patients]
+    free = [n for n in learned if n not in (4, 5)]
+    assert len(learned) == 5 and 3 <= len(free) < 5
+    assert model.facts["calibration"] == {"slices": 4 * len(free), "of": "training cases"}
+    assert len(used[0]) == 4 * len(free)
+    certified = {np.rint(s * 65535).astype(np.uint16).tobytes() for s in read_parity(run / "parity.npz").inputs()}
+    assert not [s for s in used[0] if np.rint(s * 65535).astype(np.uint16).tobytes() in certified]
 
-    from mona_train import export
 
-    assert export_run(run, "int8")[0].facts["calibration"] == {"slices": 12, "of": "the parity set"}
-    monkeypatch.setattr(export, "_cache", lambda config: small_cache())
-    monkeypatch.setattr(export, "_split", lambda trained, cache: small_split())
-    assert export_run(run, "int8")[0].facts["calibration"] == {"slices": 28, "of": "training cases"}
+def test_int8_is_refused_where_no_slice_is_left_to_calibrate_on(run):
+    everything = replace(read_parity(run / "parity.npz"), cases=[f"heart{n}" for n in range(7)])
+    with pytest.raises(InputError, match="not checked on"):
+        export._calibration(run, load_run(run), everything)
 
 
 def test_the_limits_of_the_certificate(network, run):
@@ -277,7 +298,7 @@ def test_the_limits_of_the_certificate(network, run):
 
 def test_the_parity_set_holds_whole_volumes_and_no_pickle(run, network):
     parity = read_parity(run / "parity.npz")
-    assert parity.cases == ["p4", "p5", "p6"]
+    assert parity.cases == ["heart4", "heart5", "heart6"]
     assert parity.slices.shape == (12, SIDE, SIDE)
     np.testing.assert_allclose(parity.logits, torch_logits(network, parity.inputs())[parity.sampled], atol=1e-5)
     np.testing.assert_array_equal(torch_logits(network, parity.inputs()).argmax(axis=1), parity.classes)

@@ -412,6 +412,12 @@ def test_bad_input_is_said_once_before_processes_start(tmp_path: Path) -> None:
     assert code == 2 and said.startswith("mona: ") and said.count("\n") == 1
 
 
+def test_divergence_stops_both_processes_and_is_said_once(place: Path) -> None:
+    code, said = Command(place, *TRAIN, "--set", "optimiser.lr=1e30", "--out", "nan", "--devices", 2).ends(within=120)
+    assert code == 1 and said.count("training diverged at step 2") == 1 and "Traceback" not in said, said
+    assert not (place / "nan" / "checkpoints").exists()
+
+
 @pytest.mark.full
 def test_torchrun_does_the_same_run(place: Path, finished: tuple[Path, str]) -> None:
     """It starts the processes itself, without --devices."""

@@ -81,7 +81,7 @@ class Strict:
 RUN = Run("acdc", stages={"acr": Bare(), "mean-teacher": Other()})
 TABLES = {"stages.acr": Bare, "stages.mean-teacher": Other}
 
-finite = st.floats(allow_nan=False)
+finite = st.floats(allow_nan=False, allow_infinity=False)
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 runs = st.builds(
     Run,
@@ -98,7 +98,7 @@ runs = st.builds(
     width=st.integers() | st.just("auto"),
     level=st.sampled_from([0, 1]),
     tag=texts | st.integers(),
-    optimiser=st.builds(Optimiser, st.sampled_from(["sgd", "adamw"]), st.floats(0), st.booleans()),
+    optimiser=st.builds(Optimiser, st.sampled_from(["sgd", "adamw"]), finite.map(abs), st.booleans()),
     stages=st.builds(Bare, st.integers(), finite).map(lambda bare: {"acr": bare, "mean-teacher": Other()}),
     shares=st.dictionaries(texts, finite, max_size=3),
 )  # fmt: skip
