@@ -13,39 +13,27 @@ Exit code 0: the tests killed every mutation, and let through every change that 
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import re
-import subprocess
+import signal
 import sys
 import tempfile
 import time
 import tomllib
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 LIST = Path(__file__).with_name("mutations.toml")
 WORKERS = 2
 LIMIT = 600  # seconds; a test that hangs has noticed
-
-# Runs pytest with one module loaded from elsewhere.  A finder of its own, because the finder of an editable install
-# comes before PYTHONPATH; and a look afterwards, because a test that imports the original would prove nothing.
-RUN_TESTS = """
-import sys
-from importlib.util import spec_from_file_location
-module, path, package, *arguments = sys.argv[1:]
-class Finder:
-    def find_spec(name, *_):
-        if name == module:
-            return spec_from_file_location(name, path, submodule_search_locations=[package] if package else None)
-sys.meta_path.insert(0, Finder)
-import pytest
-code = pytest.main(arguments)
-sys.exit(code if getattr(sys.modules.get(module), "__file__", None) == path else 70)
-"""
-NOT_IMPORTED = 70
+NOT_IMPORTED = 70  # exit code of tests that never saw the mutated file
+# Imported once, before the processes part: half of what it takes to try a mutation.  Nothing of ours is among them.
+COMMON = ("torch", "torch.nn.functional", "numpy", "scipy.ndimage", "nibabel", "lightning_fabric", "pytest")
 
 
 @dataclass(frozen=True)
@@ -64,8 +52,8 @@ class Mutation:
         found = source.count(self.text)
         if found != 1:
             raise LookupError(
-                f"{self.file}: a mutation's text occurs {found} times instead of once; the line was probably rewritten, "
-                f"so rewrite its mutation in tools/{LIST.name}:\n    {self.text!r} -> {self.replacement!r}"
+                f"{self.file}: the text of a mutation occurs {found} times instead of once; if the line was rewritten, "
+                f"rewrite its mutation in tools/{LIST.name}:\n    {self.text!r} -> {self.replacement!r}"
             )
         return source.replace(self.text, self.replacement)
 
@@ -89,11 +77,7 @@ class Outcome:
         return "killed" if self.code == 1 else "SURVIVED"
 
 
-def mutations() -> list[Mutation]:
-    return list(_read())
-
-
-def _read() -> Iterator[Mutation]:
+def mutations() -> Iterator[Mutation]:
     for file, entry in tomllib.loads(LIST.read_text()).items():
         tests = tuple(f"tests/{name}" for name in entry["tests"])
         for harmless, rows in ((False, entry["wrong"]), (True, entry.get("harmless", []))):
@@ -102,49 +86,83 @@ def _read() -> Iterator[Mutation]:
                 yield Mutation(file, old, new, why.lstrip("! "), tests, harmless, always=why.startswith("!"))
 
 
-def run(mutation: Mutation) -> Outcome:
-    """The tests that concern its file, until the first failure."""
-    source, start = mutation.source(), time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
-        copy = Path(folder) / Path(mutation.file).name
-        copy.write_text(source)
-        package = str((ROOT / mutation.file).parent) if copy.name == "__init__.py" else ""
-        # fmt: off
-        command = [
-            sys.executable, "-c", RUN_TESTS, mutation.module, str(copy), package,
-            "-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-m", "not full and not gpu", *mutation.tests,
-        ]
-        # fmt: on
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-        try:
-            done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT)
-        except subprocess.TimeoutExpired:
-            return Outcome(1, f"none within {LIMIT} s", "", time.monotonic() - start)
-    failed = re.search(r"^(?:FAILED|ERROR) \S*?([^/\s]+)(?: - |$)", done.stdout, re.MULTILINE)
-    return Outcome(done.returncode, failed[1] if failed else "", done.stdout + done.stderr, time.monotonic() - start)
+def run(mutations: list[Mutation]) -> Iterator[tuple[Mutation, Outcome]]:
+    """The tests that concern each one's file, until the first failure; in processes of their own."""
+    os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    for name in COMMON:
+        importlib.import_module(name)
+    waiting, running = list(reversed(mutations)), {}
+    with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
+        while waiting or running:
+            while waiting and len(running) < WORKERS:
+                mutation = waiting.pop()
+                home = Path(tempfile.mkdtemp(dir=folder))
+                copy = home / Path(mutation.file).name
+                copy.write_text(mutation.source())
+                running[_start(mutation, copy, home / "output")] = mutation, home / "output", time.monotonic()
+            number, status = os.wait()
+            mutation, output, start = running.pop(number)
+            code = 1 if os.WIFSIGNALED(status) else os.waitstatus_to_exitcode(status)
+            text = output.read_text()
+            failed = re.search(r"^(?:FAILED|ERROR) \S*?([^/\s]+)(?: - |$)", text, re.MULTILINE)
+            yield mutation, Outcome(code, failed[1] if failed else "", text, time.monotonic() - start)
 
 
-def misfits(chosen: list[Mutation]) -> list[str]:
+def _start(mutation: Mutation, copy: Path, output: Path) -> int:
+    sys.stdout.flush()
+    if number := os.fork():
+        return number
+    code = NOT_IMPORTED
+    try:
+        signal.alarm(LIMIT)
+        with output.open("w") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        code = _tests(mutation, copy)
+        sys.stdout.flush()
+    finally:
+        os._exit(code)
+
+
+def _tests(mutation: Mutation, copy: Path) -> int:
+    """Exit code of pytest with one module loaded from the copy.
+
+    By a finder of its own, because that of an editable install comes before any path; and with a look afterwards,
+    because tests that imported the original would prove nothing.
+    """
+    import pytest
+
+    module = mutation.module
+    package = [str((ROOT / mutation.file).parent)] if copy.name == "__init__.py" else None
+
+    class Finder:
+        @staticmethod
+        def find_spec(name: str, *_: Any) -> Any:
+            return spec_from_file_location(name, copy, submodule_search_locations=package) if name == module else None
+
+    sys.meta_path.insert(0, Finder)  # type: ignore[arg-type]
+    os.chdir(ROOT)
+    options = ["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-m", "not full and not gpu"]
+    code = int(pytest.main([*options, *mutation.tests]))
+    loaded = getattr(sys.modules.get(module), "__file__", None)
+    return code if loaded == str(copy) else NOT_IMPORTED
+
+
+def misfits(chosen: list[Mutation]) -> Iterator[str]:
     """What to say of the mutations whose text is no longer in its file."""
-    found = []
     for mutation in chosen:
         try:
             mutation.source()
         except LookupError as error:
-            found.append(str(error))
-    return found
+            yield str(error)
 
 
 def baseline(chosen: list[Mutation]) -> str:
-    """What is wrong with the tests before anything is mutated; empty where they pass."""
-    tests = sorted({test for mutation in chosen for test in mutation.tests})
+    """What the tests say where they fail before anything is mutated."""
+    tests = tuple(sorted({test for mutation in chosen for test in mutation.tests}))
     first = chosen[0]
-    outcome = run(Mutation(first.file, first.text, first.text, "", tuple(tests)))
+    ((_, outcome),) = run([Mutation(first.file, first.text, first.text, "", tests)])
     return "" if outcome.code == 0 else outcome.output
-
-
-def sample(every: list[Mutation], step: int) -> list[Mutation]:
-    return [m for n, m in enumerate(every) if n % step == 0 or m.always]
 
 
 def main() -> int:
@@ -154,11 +172,11 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="do not run tests")
     given = parser.parse_args()
     chosen = [m for m in mutations() if not given.words or any(word in m.file for word in given.words)]
-    chosen = sample(chosen, given.sample)
+    chosen = [m for n, m in enumerate(chosen) if n % given.sample == 0 or m.always]
     if not chosen:
         parser.error(f"no mutated file has one of {', '.join(given.words)} in its path")
-    if outdated := misfits(chosen):
-        print(*outdated, sep="\n")
+    if outdated := "\n".join(misfits(chosen)):
+        print(outdated)
         return 1
     if given.check:
         print(f"{len(chosen)} mutations fit their files")
@@ -167,16 +185,14 @@ def main() -> int:
         print(wrong, "The tests fail before anything is mutated.", sep="\n")
         return 1
     failures = 0
-    with ThreadPoolExecutor(WORKERS) as pool:
-        for mutation, outcome in zip(chosen, pool.map(run, chosen), strict=True):
-            verdict = outcome.verdict(mutation)
-            bad = verdict not in ("killed", "makes no difference")
-            failures += bad
-            print(f"{verdict:19} {outcome.seconds:4.0f} s  {mutation.file}: {mutation.why}", flush=True)
-            print(f"{'':27}{outcome.killer}" if not bad else f"{mutation.text!r} -> {mutation.replacement!r}")
-            if verdict == "not tried":
-                reason = "the tests do not import it" if outcome.code == NOT_IMPORTED else outcome.output[-2000:]
-                print(reason)
+    for mutation, outcome in run(chosen):
+        verdict = outcome.verdict(mutation)
+        good = verdict in ("killed", "makes no difference")
+        failures += not good
+        print(f"{verdict:19} {outcome.seconds:4.0f} s  {mutation.file}: {mutation.why}")
+        print(f"{'':27}{outcome.killer}" if good else f"{mutation.text!r} -> {mutation.replacement!r}", flush=True)
+        if verdict == "not tried":
+            print("the tests do not import it" if outcome.code == NOT_IMPORTED else outcome.output[-2000:])
     print(f"{len(chosen) - failures} of {len(chosen)} as they should be")
     return 1 if failures else 0
 
