@@ -22,7 +22,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,7 @@ def mutations() -> Iterator[Mutation]:
 
 def run(mutations: list[Mutation]) -> Iterator[tuple[Mutation, Outcome]]:
     """The tests that concern each one's file, until the first failure; in processes of their own."""
+    sys.stdout.flush()  # or every process would print what is still to be printed
     os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     for name in COMMON:
         importlib.import_module(name)
@@ -102,14 +103,13 @@ def run(mutations: list[Mutation]) -> Iterator[tuple[Mutation, Outcome]]:
                 running[_start(mutation, copy, home / "output")] = mutation, home / "output", time.monotonic()
             number, status = os.wait()
             mutation, output, start = running.pop(number)
-            code = 1 if os.WIFSIGNALED(status) else os.waitstatus_to_exitcode(status)
-            text = output.read_text()
+            code, text = os.waitstatus_to_exitcode(status), output.read_text()
+            code = 1 if code == -signal.SIGALRM else code
             failed = re.search(r"^(?:FAILED|ERROR) \S*?([^/\s]+)(?: - |$)", text, re.MULTILINE)
             yield mutation, Outcome(code, failed[1] if failed else "", text, time.monotonic() - start)
 
 
 def _start(mutation: Mutation, copy: Path, output: Path) -> int:
-    sys.stdout.flush()
     if number := os.fork():
         return number
     code = NOT_IMPORTED
@@ -132,19 +132,19 @@ def _tests(mutation: Mutation, copy: Path) -> int:
     """
     import pytest
 
-    module = mutation.module
     package = [str((ROOT / mutation.file).parent)] if copy.name == "__init__.py" else None
 
     class Finder:
         @staticmethod
         def find_spec(name: str, *_: Any) -> Any:
-            return spec_from_file_location(name, copy, submodule_search_locations=package) if name == module else None
+            if name == mutation.module:
+                return spec_from_file_location(name, copy, submodule_search_locations=package)
 
     sys.meta_path.insert(0, Finder)  # type: ignore[arg-type]
     os.chdir(ROOT)
     options = ["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-m", "not full and not gpu"]
     code = int(pytest.main([*options, *mutation.tests]))
-    loaded = getattr(sys.modules.get(module), "__file__", None)
+    loaded = getattr(sys.modules.get(mutation.module), "__file__", None)
     return code if loaded == str(copy) else NOT_IMPORTED
 
 
@@ -160,8 +160,7 @@ def misfits(chosen: list[Mutation]) -> Iterator[str]:
 def baseline(chosen: list[Mutation]) -> str:
     """What the tests say where they fail before anything is mutated."""
     tests = tuple(sorted({test for mutation in chosen for test in mutation.tests}))
-    first = chosen[0]
-    ((_, outcome),) = run([Mutation(first.file, first.text, first.text, "", tests)])
+    ((_, outcome),) = run([replace(chosen[0], replacement=chosen[0].text, tests=tests)])
     return "" if outcome.code == 0 else outcome.output
 
 
@@ -175,12 +174,10 @@ def main() -> int:
     chosen = [m for n, m in enumerate(chosen) if n % given.sample == 0 or m.always]
     if not chosen:
         parser.error(f"no mutated file has one of {', '.join(given.words)} in its path")
-    if outdated := "\n".join(misfits(chosen)):
-        print(outdated)
-        return 1
-    if given.check:
-        print(f"{len(chosen)} mutations fit their files")
-        return 0
+    outdated = list(misfits(chosen))
+    if outdated or given.check:
+        print(*outdated, f"{len(chosen) - len(outdated)} of {len(chosen)} mutations fit their files", sep="\n")
+        return 1 if outdated else 0
     if wrong := baseline(chosen):
         print(wrong, "The tests fail before anything is mutated.", sep="\n")
         return 1
