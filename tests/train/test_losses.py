@@ -130,6 +130,11 @@ def test_neighbours_are_the_teachers_and_the_distance_is_the_students(slices: in
     assert float(untagged) == pytest.approx(naive_neighbours(u, v, z, [-1] * 6, [-1] * 36), rel=1e-5)
 
 
+def test_neighbours_do_not_depend_on_the_length_of_an_embedding() -> None:
+    u, v, bank = unit(6, 16, seed=1), unit(6, 16, seed=2), bank_of(unit(36, 16))
+    torch.testing.assert_close(nearest_neighbours(7 * u, 0.1 * v, bank), nearest_neighbours(u, v, bank))
+
+
 def test_the_same_slice_is_no_neighbour() -> None:
     e = torch.eye(8)
     bank = bank_of(e, torch.arange(8))

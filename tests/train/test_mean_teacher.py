@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -69,6 +70,17 @@ def test_losses_are_those_of_the_method() -> None:
     assert noise[noise.abs() < 0.1].std() == pytest.approx(0.054, abs=0.003)  # a normal one of sigma 0.1 within one
 
 
+def test_weight_and_noise_are_what_was_set() -> None:
+    stage = stage_of(MeanTeacher, consistency_weight=0.3, noise=0.02, noise_limit=0.03)
+    assert stage.weights() == {"consistency": 0.3}
+    step = step_of(stage, index=150)
+    student, teacher = calls_of(step.student["unet"]), calls_of(step.teacher["unet"])
+    stage.losses(step)
+    noise = teacher[0][0] - student[0][0][3:]
+    assert float(noise.abs().max()) == pytest.approx(0.03, abs=1e-6)
+    assert float(noise[noise.abs() < 0.02].std()) == pytest.approx(0.0108, abs=0.0006)
+
+
 def test_the_labelled_come_first_and_count_half(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = stage_of(MeanTeacher)
     step = following(step_of(stage), 4)
@@ -119,6 +131,7 @@ def test_the_average_starts_as_a_plain_mean() -> None:
     assert stage.ema(following(step, 1), 0.99) == 0.5
     assert stage.ema(following(step, 98), 0.99) == pytest.approx(1 - 1 / 99)
     assert stage.ema(following(step, 200), 0.99) == 0.99
+    assert stage.ema(replace(step, number=5000, index=1), 0.99) == 0.5  # of the students of this stage
     assert stage.averaged == ("unet",)
 
 

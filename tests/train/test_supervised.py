@@ -20,10 +20,12 @@ from steps import (
     within,
     without_dropout,
 )
+from told import quarter_turn, turned
 from torch import Tensor
 
 from mona_train.augment import Geometry, diffeo, matrices, weak
 from mona_train.losses.supervised import supervised
+from mona_train.methods import views
 from mona_train.methods.supervised import Supervised
 from mona_train.methods.views import mixed_view, strong_view, weak_batch, weak_view
 
@@ -152,6 +154,14 @@ def test_a_batch_has_the_labelled_first() -> None:
     assert len(images) == 6 and len(labels) == 2
     assert misplaced(images[:2], labels) < 0.01
     assert (images[2:, :, 20:44, 20:44] - 0.77).abs().max() < 1e-5 < (images[:2] - 0.77).abs().min()
+
+
+def test_every_slice_of_a_batch_is_augmented_and_labels_move_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views, "weak", quarter_turn)
+    step = step_of(stage_of(Supervised), labelled=2, unlabelled=4)
+    images, labels = weak_batch(step)
+    assert torch.equal(images, turned(torch.cat([step.labelled.images, step.unlabelled.images])))
+    assert torch.equal(labels, turned(step.labelled.labels))
 
 
 # --- the stage

@@ -420,6 +420,14 @@ def test_shapes_that_would_broadcast_are_refused() -> None:
         run(Tailness(3, DIM, **SMALL).double(), b, both)
 
 
+def test_constants_are_those_of_the_method() -> None:
+    """METHOD 4.2; the rings of 4.2.8 have 2048 slots of 512 numbers for each class, and get 256 rows a step."""
+    t = Tailness(4)
+    assert (t.likely, t.hard, t.temperature, t.graph_temperature) == (0.7, 0.97, 0.5, 0.5)
+    assert (t.queries, t.keys, t.fill, t.mode) == (256, 512, 256, "shared")
+    assert t.rings.shape == (4, 2048, 512)
+
+
 def test_a_mode_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ValueError, match="shared, exact, expected, found 'nearest'"):
         Tailness(3, mode="nearest")
