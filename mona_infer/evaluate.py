@@ -108,7 +108,7 @@ def measure(
         reference = read_volume(case.reference, frame=frame)
         prediction = on_grid_of(read_volume(case.prediction, frame=frame, series=series), reference)
         masks, threads = (label_ids(prediction), label_ids(reference)), cores() // workers
-        scores = score_case(*masks, reference.spacing, classes, definition=definition, threads=threads)
+        scores = score_case(*masks, reference.steps, classes, definition=definition, threads=threads)
         there = {c for c in classes if any((mask == c).any() for mask in masks)} if classes else set(scores)
         notes = (*reference.notes, *prediction.notes)
         return Measured(scores, there, reference.spacing, reference.diagonal, notes)
