@@ -24,7 +24,9 @@ class Case:
 
 
 def evaluate(
-    prediction: Path = typer.Argument(..., metavar="PRED", help="A mask (NIfTI, NRRD, MetaImage), or a folder of masks."),
+    prediction: Path = typer.Argument(
+        ..., metavar="PRED", help="A mask (NIfTI, NRRD, MetaImage), or a folder of masks."
+    ),
     reference: Path = typer.Argument(
         ..., metavar="REF", help="Its reference, or a folder with files of the same names."
     ),

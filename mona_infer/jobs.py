@@ -72,9 +72,7 @@ def _cases(folder: Path) -> Iterator[Path]:
                 yield from _cases(path)
             elif below:
                 yield path
-        elif path.name.lower().endswith(".zip"):
-            yield path
-        elif path.name.lower().endswith(CASES) and not _is_label(path, names):
+        elif path.name.lower().endswith((*CASES, ".zip")) and not _is_label(path, names):
             yield path
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mona_kernels import _native
 
 Labels = NDArray[np.unsignedinteger[Any]]  # uint8 or uint16
-# Millimetres between voxels along each axis; or, where axes may not be at right angles, each axis' step in space (a row).
+# Millimetres between voxels along each axis; or, where axes may not be orthogonal, each axis' step in space (a row).
 Spacing = tuple[float, float, float] | NDArray[np.float64]
 RIGHT_ANGLE = np.sin(np.radians(0.1))  # axes within 0.1 degree of it are taken for orthogonal: headers are rounded
 

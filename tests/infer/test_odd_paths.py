@@ -2,6 +2,7 @@
 
 import os
 import socket
+from pathlib import Path
 
 import models
 import nibabel as nib
@@ -30,13 +31,13 @@ def test_a_pipe_a_socket_and_a_device_are_refused_and_not_waited_for(tmp_path, m
         read_volume(name)
     with pytest.raises(InputError, match="is a named pipe"):
         app(["evaluate", name, name], standalone_mode=False)
-    os.remove(name)
+    Path(name).unlink()
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(name)
         with pytest.raises(InputError, match="is a socket"):
             read_volume(name)
-    os.remove(name)
-    os.symlink("/dev/zero", name)
+    Path(name).unlink()
+    Path(name).symlink_to("/dev/zero")
     with pytest.raises(InputError, match="is a device"):
         read_volume(name)
 
@@ -55,10 +56,11 @@ def test_a_pipe_in_a_folder_job_is_one_failed_case(tmp_path, monkeypatch, capsys
 
 def test_upper_case_names_are_cases_and_masks_too(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "scans").mkdir()
     for name in ("A.NII.GZ", "b.Nii", "C_gt.NII.GZ", "C.nii"):
-        nib.save(nib.Nifti1Image(np.ones((4, 5, 6), np.uint8), np.eye(4)), "x.nii.gz" if name.endswith("Z") else "x.nii")
-        (tmp_path / "scans").mkdir(exist_ok=True)
-        os.rename("x.nii.gz" if name.endswith("Z") else "x.nii", f"scans/{name}")
+        plain = Path(name.lower())
+        nib.save(nib.Nifti1Image(np.ones((4, 5, 6), np.uint8), np.eye(4)), plain)
+        plain.rename(tmp_path / "scans" / name)
     jobs, folder = find_jobs(tmp_path / "scans", tmp_path / "out", tmp_path / "scans")
     assert folder and [job.name for job in jobs] == ["A", "C", "b"]
     assert jobs[0].reference.name == "A.NII.GZ" and jobs[1].reference.name == "C_gt.NII.GZ"
