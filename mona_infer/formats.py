@@ -14,6 +14,7 @@ META = (".mha", ".mhd")
 READ = (*NIFTI, *PAIR, *NRRD, *META)
 # One file of each scan: what keeps its voxels in a second file is known by its header.  Longest ending first.
 CASES = (*NIFTI, ".hdr.gz", ".hdr", *NRRD, *META)
+WHOLE = (*NIFTI, ".seg.nrrd", ".nrrd", ".mha")  # header and voxels in one file, whose hash stands for the scan
 WRITTEN = (*NIFTI, ".seg.nrrd", ".nrrd")
 IN_WORDS = "NIfTI (.nii, .nii.gz), Analyze (.hdr with .img), NRRD (.nrrd, .nhdr) or MetaImage (.mha, .mhd)"
 

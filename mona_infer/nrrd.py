@@ -144,7 +144,11 @@ def _affine(
         steps = np.diag([spacing[axis] for axis in space])
         if "axismins" in fields:
             mins = numbers(path, "axis mins", fields["axismins"], float, rank)
-            origin = np.array([mins[axis] for axis in space])
+            kinds = fields.get("centerings", fields.get("centers", "")).split()
+            inset = [
+                0 if kinds[axis : axis + 1] == ["node"] else spacing[axis] / 2 for axis in space
+            ]  # of a cell's centre
+            origin = np.array([mins[axis] for axis in space]) + inset
         notes.append(NO_ORIENTATION + ("" if "spacings" in fields else "; nor has it a spacing: 1 mm is assumed"))
         units = re.findall(r'"([^"]*)"', fields.get("units", ""))
         units = [units[axis] for axis in space] if len(units) == rank else []

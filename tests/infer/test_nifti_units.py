@@ -7,6 +7,7 @@ import models
 import nibabel as nib
 import numpy as np
 import pytest
+from itk_files import itk_volume
 
 from mona_infer import read_volume
 from mona_infer.cli import app
@@ -28,12 +29,7 @@ def save(path, unit, codes=(1, 1), affine=AFFINE, voxels=None):
 
 
 def itk_affine(path):
-    sitk = pytest.importorskip("SimpleITK", reason="SimpleITK (in the dev extra) is the independent reader here")
-    image = sitk.ReadImage(str(path))
-    affine = np.eye(4)
-    affine[:3, :3] = np.array(image.GetDirection()).reshape(3, 3) * image.GetSpacing()
-    affine[:3, 3] = image.GetOrigin()
-    return np.diag([-1.0, -1, 1, 1]) @ affine  # LPS to RAS
+    return itk_volume(path)[1]
 
 
 @pytest.mark.parametrize("codes", [(1, 1), (1, 0), (0, 1)])
