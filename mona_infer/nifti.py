@@ -15,9 +15,9 @@ from mona_infer.atomic import atomic_path
 from mona_infer.errors import InputError
 from mona_infer.formats import PAIR, stem
 from mona_infer.nifti_affine import analyze_affine, world_affine
-from mona_infer.nifti_header import MAGIC, NOT_GREY, PAIR_MAGIC, Header
+from mona_infer.nifti_header import LAYOUTS, MAGIC, NOT_GREY, PAIR_MAGIC, Header
 from mona_infer.scan_file import ScanFile
-from mona_infer.stored import Stored, in_one_sentence, open_packed
+from mona_infer.stored import Stored, first_bytes, in_one_sentence
 from mona_infer.volume import Volume
 
 
@@ -30,8 +30,8 @@ def open_nifti(path: Path) -> ScanFile:
     """Read the header of a .nii, .nii.gz or a pair of .hdr and .img, either of which may be named."""
     where, voxels = _pair(path) if path.name.lower().endswith(PAIR) else (path, path)
     single = where is voxels
-    with in_one_sentence(where), open_packed(where, _packing(where)) as stream:
-        header = _read_header(where, stream, single)
+    with in_one_sentence(where):
+        header = _read_header(where, first_bytes(where, _packing(where), max(LAYOUTS)), single)
     analyze = not single and header.size == 348 and bytes(header["magic"])[:3] != PAIR_MAGIC[348]
     if analyze:
         header = header.of_analyze()
@@ -127,13 +127,10 @@ def _header_for(volume: Volume, frames: int, intent: str) -> Header:
     return header
 
 
-def _read_header(path: Path, stream: IO[bytes], single: bool) -> Header:
-    block = stream.read(348)
+def _read_header(path: Path, block: bytes, single: bool) -> Header:
     if len(block) < 348:
         raise InputError(f"{path} is too short to be NIfTI ({len(block)} bytes after decompression)")
-    if 540 in (int.from_bytes(block[:4], "little"), int.from_bytes(block[:4], "big")):
-        block += stream.read(540 - 348)
-    header = Header.read(block)
+    header = Header.read(block) or Header.read(block[:348])
     if header is None:
         raise InputError(f"{path} is not NIfTI: its first bytes are not a NIfTI header")
     magic = bytes(header["magic"])[:3]

@@ -116,6 +116,17 @@ def open_packed(path: Path, packing: str, begin: int = 0) -> IO[bytes]:
     return cast(IO[bytes], io.BufferedReader(_Zlib(file), 1 << 18))
 
 
+def first_bytes(path: Path, packing: str, count: int) -> bytes:
+    """The first unpacked bytes, fewer if there are no more: a header costs no more than itself."""
+    if packing == "gzip":
+        with path.open("rb", buffering=0) as file, contextlib.suppress(zlib.error):
+            found = zlib.decompressobj(31).decompress(file.read(1 << 12), count)  # 31: with gzip's header
+            if len(found) == count:
+                return found
+    with open_packed(path, packing) as stream:  # also says what is wrong
+        return stream.read(count)
+
+
 class _Gzip(igzip.IGzipFile):  # type: ignore[misc]  # isal has no types
     """Closes the file below it, which gzip leaves open where it was given one."""
 
