@@ -13,8 +13,7 @@ from typing import Any
 import typer
 
 from mona_infer.errors import InputError
-
-SUFFIXES = (".nii.gz", ".nii")
+from mona_infer.formats import CASES, IN_WORDS, check_is_file_or_folder, stem
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,9 @@ class Case:
 
 
 def evaluate(
-    prediction: Path = typer.Argument(..., metavar="PRED", help="A mask (.nii, .nii.gz), or a folder of masks."),
+    prediction: Path = typer.Argument(
+        ..., metavar="PRED", help="A mask (NIfTI, NRRD, MetaImage), or a folder of masks."
+    ),
     reference: Path = typer.Argument(
         ..., metavar="REF", help="Its reference, or a folder with files of the same names."
     ),
@@ -68,10 +69,9 @@ def evaluate(
 def match_cases(prediction: Path, reference: Path) -> list[Case]:
     """Pair two files, or the files of two folders by name (a reference may carry ACDC's `_gt`)."""
     for path in (prediction, reference):
-        if not path.exists():
-            raise InputError(f"{path} does not exist")
+        check_is_file_or_folder(path)
     if not reference.is_dir():  # the prediction may still be a folder: a DICOM series
-        return [Case(_stem(reference), prediction, reference)]
+        return [Case(stem(reference), prediction, reference)]
     if not prediction.is_dir():
         raise InputError(f"{reference} is a folder and {prediction} a file; give two files or two folders")
     predictions, references = _masks(prediction), _masks(reference)
@@ -110,7 +110,7 @@ def measure(
         reference = read_volume(case.reference, frame=frame)
         prediction = on_grid_of(read_volume(case.prediction, frame=frame, series=series), reference)
         masks, threads = (label_ids(prediction), label_ids(reference)), cores() // workers
-        scores = score_case(*masks, reference.spacing, classes, definition=definition, threads=threads)
+        scores = score_case(*masks, reference.steps, classes, definition=definition, threads=threads)
         there = {c for c in classes if any((mask == c).any() for mask in masks)} if classes else set(scores)
         notes = (*reference.notes, *prediction.notes)
         return Measured(scores, there, reference.spacing, reference.diagonal, notes)
@@ -158,17 +158,13 @@ class Measured:
 def _masks(folder: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
-        if path.is_file() and path.name.endswith(SUFFIXES) and not path.name.startswith("."):
-            if _stem(path) in found:
-                raise InputError(f"{found[_stem(path)]} and {path} are the same case twice; keep one")
-            found[_stem(path)] = path
+        if path.is_file() and path.name.lower().endswith(CASES) and not path.name.startswith("."):
+            if stem(path) in found:
+                raise InputError(f"{found[stem(path)]} and {path} are the same case twice; keep one")
+            found[stem(path)] = path
     if not found:
-        raise InputError(f"{folder} holds no .nii or .nii.gz file")
+        raise InputError(f"{folder} holds no mask: no {IN_WORDS} file")
     return found
-
-
-def _stem(path: Path) -> str:
-    return path.name.removesuffix(".gz").removesuffix(".nii")
 
 
 def _class_names(text: str) -> dict[int, str]:

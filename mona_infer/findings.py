@@ -46,7 +46,7 @@ def scores(found: Segmentation, reference: Volume) -> dict[str, dict[str, Any]]:
     from mona_infer.metrics import score_case
 
     classes = {c.id: c.name for c in found.stack.task.classes[1:]}
-    measured = score_case(np.asarray(found.mask.voxels), label_ids(reference), reference.spacing, list(classes))
+    measured = score_case(np.asarray(found.mask.voxels), label_ids(reference), reference.steps, list(classes))
     return {classes[label]: asdict(score) for label, score in measured.items()}
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mona_infer.errors import InputError
+from mona_infer.formats import CASES, IN_WORDS, READ, WRITTEN, stem
 
-SUFFIXES = (".nii.gz", ".nii")
 SEG = ".dcm"  # a mask of this name is a DICOM Segmentation
 LEFT_BEHIND = 3600  # seconds: a temporary file older than this belongs to a process that was killed
 
@@ -28,26 +28,28 @@ def find_jobs(scan: Path, out: Path, reference: Path | None = None) -> tuple[lis
         raise InputError(f"{scan} does not exist")
     if reference is not None and not reference.exists():
         raise InputError(f"{reference} (of --reference) does not exist")
-    if out.name.endswith((*SUFFIXES, SEG)):
-        if out.name.endswith(SEG) and scan.name.lower().endswith(SUFFIXES):
+    if out.name.endswith((*WRITTEN, SEG)):
+        if out.name.endswith(SEG) and scan.name.lower().endswith(READ):
             raise InputError(
-                f"{scan} is NIfTI, so there is no series for a DICOM-SEG to refer to; give --out a .nii.gz name"
+                f"{scan} is not DICOM, so there is no series for a DICOM-SEG to refer to; give --out a .nii.gz name"
             )
         if out.resolve() == scan.resolve():
             raise InputError(f"{out} is the scan itself; give the mask another name")
-        return [Job(_stem(scan), scan, out, reference)], False
+        return [Job(stem(scan), scan, out, reference)], False
     if not scan.is_dir():
-        raise InputError(f"{out}: the mask of a scan is written as .nii or .nii.gz, of a DICOM series also as .dcm")
+        raise InputError(
+            f"{out}: the mask of a scan is written as .nii.gz, .nii, .nrrd or .seg.nrrd, of a DICOM series also as .dcm"
+        )
     if out.resolve().is_relative_to(scan.resolve()):
         raise InputError(f"{out} lies inside {scan}, where its masks would be taken for scans; choose another --out")
     jobs: dict[str, Job] = {}
     for path in _cases(scan):
-        name = (path.parent / _stem(path)).relative_to(scan).as_posix()
+        name = (path.parent / stem(path)).relative_to(scan).as_posix()
         if name in jobs:
             raise InputError(f"{jobs[name].scan} and {path} are the same case twice; keep one")
         jobs[name] = Job(name, path, out / f"{name}.nii.gz", _reference(name, reference))
     if not jobs:
-        raise InputError(f"{scan} holds no scan: no .nii, no .nii.gz, no .zip and no folder of DICOM files")
+        raise InputError(f"{scan} holds no scan: no {IN_WORDS} file, no .zip and no folder of DICOM files")
     return list(jobs.values()), True
 
 
@@ -60,24 +62,23 @@ def clear_left_behind(jobs: list[Job]) -> None:
 
 
 def _cases(folder: Path) -> Iterator[Path]:
-    """NIfTI files and zips, at any depth; a folder of other files, with no NIfTI below it, is one DICOM case."""
+    """Files of one scan each and zips, at any depth; a folder of other files, with none below it, is one DICOM case."""
     entries = sorted(p for p in folder.iterdir() if not p.name.startswith("."))
-    names = {p.name for p in entries}
+    names = {stem(p) for p in entries if p.name.lower().endswith(CASES)}
     for path in entries:
         if path.is_dir() and not path.is_symlink():  # a link could lead back up
             below = [p for p in path.rglob("*") if p.is_file() and not p.name.startswith(".")]
-            if any(p.name.lower().endswith((*SUFFIXES, ".zip")) for p in below):
+            if any(p.name.lower().endswith((*CASES, ".zip")) for p in below):
                 yield from _cases(path)
             elif below:
                 yield path
-        elif path.name.lower().endswith(".zip") or (path.name.endswith(SUFFIXES) and not _is_label(path, names)):
+        elif path.name.lower().endswith((*CASES, ".zip")) and not _is_label(path, names):
             yield path
 
 
 def _is_label(path: Path, names: set[str]) -> bool:
     """ACDC keeps references beside scans: x_gt.nii.gz is no scan where x.nii.gz is one."""
-    stem = _stem(path)
-    return stem.endswith("_gt") and any(f"{stem.removesuffix('_gt')}{suffix}" in names for suffix in SUFFIXES)
+    return stem(path).endswith("_gt") and stem(path).removesuffix("_gt") in names
 
 
 def _reference(name: str, reference: Path | None) -> Path | None:
@@ -85,12 +86,10 @@ def _reference(name: str, reference: Path | None) -> Path | None:
         return None
     if not reference.is_dir():
         raise InputError(f"{reference} is a file; for a folder of scans --reference is a folder with the same names")
-    found = [reference / f"{name}{end}{suffix}" for end in ("_gt", "") for suffix in SUFFIXES]
-    path = next((p for p in found if p.is_file()), None)
+    folder, last = (reference / name).parent, Path(name).name
+    files = sorted(p for p in folder.iterdir() if p.is_file()) if folder.is_dir() else []
+    there = {stem(p): p for p in files if p.name.lower().endswith(CASES)}
+    path = there.get(f"{last}_gt", there.get(last))
     if path is None:
-        raise InputError(f"{reference} has no reference for {name}: neither {found[2].name} nor {found[0].name}")
+        raise InputError(f"{reference} has no reference for {name}: neither {last}.nii.gz nor {last}_gt.nii.gz")
     return path
-
-
-def _stem(path: Path) -> str:
-    return path.name if path.is_dir() else path.name.removesuffix(".gz").removesuffix(".nii").removesuffix(".zip")

@@ -16,6 +16,16 @@ def size_in_words(count: int) -> str:
     return f"{count / 1e9:.2f} GB" if count >= 1e8 else f"{count / 1e6:.2f} MB"
 
 
+def sizes_in_words(needed: int, limit: int) -> tuple[str, str]:
+    """Two sizes with as many digits as it takes to see that they differ."""
+    unit, name = (1e9, "GB") if min(needed, limit) >= 1e8 else (1e6, "MB")
+    for digits in range(2, 10):
+        both = f"{needed / unit:.{digits}f} {name}", f"{limit / unit:.{digits}f} {name}"
+        if both[0] != both[1]:
+            break
+    return both
+
+
 def parse_size(text: str) -> int:
     """Bytes of "2GB", "800MB", "1.5 GiB", "2G"."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]I?|)B?", text.strip().upper())
@@ -45,6 +55,6 @@ class TooLarge(InputError):
     """Something needs more memory than there is for it: how much, for whoever knows what the rest is used for."""
 
     def __init__(self, what: str, needed: int, budget: int, remedy: str) -> None:
-        words = f"{what} needs {size_in_words(needed)} of memory, {size_in_words(max(0, budget))} can be used; {remedy}"
-        super().__init__(words)
+        wanted, there = sizes_in_words(needed, max(0, budget))
+        super().__init__(f"{what} needs {wanted} of memory, {there} can be used; {remedy}")
         self.what, self.needed, self.budget, self.remedy = what, needed, budget, remedy

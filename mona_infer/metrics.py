@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mona_kernels import native
-from mona_kernels.native import Labels
+from mona_kernels.native import Labels, Spacing
 
 METRICS = ("dsc", "jaccard", "asd", "assd", "hd95")
 DISTANCES = METRICS[2:]
@@ -34,7 +34,8 @@ DEFINITIONS = {
         "sound",
         "mm",
         (
-            "Distances are in millimetres between border voxels (6-connectivity), with each reference's own spacing.",
+            "Distances are in millimetres between border voxels (6-connectivity), with each reference's own spacing "
+            "(and its true geometry where the voxel axes are not at right angles, as with a tilted gantry).",
             "ASD runs from prediction to reference; ASSD and HD95 take both directions.",
             "A class absent from both masks scores DSC 1 and has no distance. A class in only one of them is a miss: "
             "DSC 0, no distance of its own, counted in the miss rate and entering the mean distance with the "
@@ -70,18 +71,21 @@ class Score:
 def score_case(
     prediction: Labels,
     reference: Labels,
-    spacing: tuple[float, float, float],
+    spacing: Spacing,
     classes: list[int] | None = None,
     *,
     definition: str = "sound",
     threads: int = 0,
 ) -> dict[int, Score]:
-    """Score label ids of one case; `classes` defaults to every id above 0 found in either map."""
+    """Score label ids of one case; `classes` defaults to every id above 0 found in either map.
+
+    `spacing` is that of the grid, or its `Volume.steps`, with which distances are right on a sheared grid too.
+    """
     a, b = prediction, reference
     if a.dtype != b.dtype:
         a, b = a.astype(np.uint16), b.astype(np.uint16)
     if b.flags.f_contiguous:  # NIfTI and DICOM order: walk memory as it lies
-        a, b, spacing = a.T, b.T, (spacing[2], spacing[1], spacing[0])
+        a, b, spacing = a.T, b.T, spacing[::-1]
     if definition == "paper":
         spacing = (1.0, 1.0, 1.0)
     found = native.overlaps(a, b, threads=threads)

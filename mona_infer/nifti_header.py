@@ -26,11 +26,12 @@ LAYOUTS = {
     size: np.dtype([(name, kind) for name, _, kind in (field.partition(":") for field in fields.split())])
     for size, fields in ((348, NIFTI1), (540, NIFTI2))
 }
-MAGIC = {348: b"n+1", 540: b"n+2"}  # of a single file; "ni1" and "ni2" keep their voxels in another
+MAGIC = {348: b"n+1", 540: b"n+2"}  # of a single file
+PAIR_MAGIC = {348: b"ni1", 540: b"ni2"}  # the voxels are in another
 TYPES = {2: "u1", 4: "i2", 8: "i4", 16: "f4", 64: "f8", 256: "i1", 512: "u2", 768: "u4", 1024: "i8", 1280: "u8"}
 NOT_GREY = {32: "complex64", 128: "RGB", 1536: "float128", 1792: "complex128", 2048: "complex256", 2304: "RGBA"}
 INTENTS = {"none": 0, "label": 1002}
-MILLIMETRES = 2
+METRES, MILLIMETRES, MICRONS = 1, 2, 3  # the lower three bits of xyzt_units
 
 
 class Header:
@@ -38,6 +39,7 @@ class Header:
 
     def __init__(self, fields: NDArray[Any]) -> None:
         self._fields = fields  # () of a layout
+        self.spm_origin: NDArray[np.int16] | None = None  # of Analyze: the voxel at (0, 0, 0), counted from 1
 
     @classmethod
     def read(cls, block: bytes) -> Header | None:
@@ -92,8 +94,17 @@ class Header:
         made["descrip"] = b"written by mona"
         return made
 
+    def of_analyze(self) -> Header:
+        """The fields that an Analyze 7.5 header has too; where NIfTI keeps the others, Analyze keeps something else."""
+        made = Header.empty(self.size)
+        for name in ("dim", "datatype", "bitpix", "pixdim", "vox_offset", "scl_slope"):
+            made[name] = self[name]
+        made._fields = made._fields.astype(self._fields.dtype)  # the byte order is also that of the voxels
+        made.spm_origin = np.frombuffer(bytes(self)[253:259], self._fields.dtype["dim"].base)
+        return made
+
     def affine(self) -> NDArray[np.float64]:
-        """Voxel to world: the sform where there is one, else the qform, else the spacing alone.
+        """Voxel to world, in the header's own units: the sform where there is one, else the qform, else the spacing.
 
         The last as SPM and nibabel do it: the first axis runs to the left, and the middle of the volume is the origin.
         """
@@ -103,7 +114,7 @@ class Header:
         elif self["qform_code"] != 0:
             out = self.qform()
         else:
-            out[:3, :3] = np.diag(np.asarray(self["pixdim"][1:4], np.float64) * (-1, 1, 1))
+            out[:3, :3] = np.diag(np.abs(np.asarray(self["pixdim"][1:4], np.float64)) * (-1, 1, 1))
             out[:3, 3] = out[:3, :3] @ ((np.asarray(self["dim"][1:4], np.float64) - 1) / -2)
         return out
 

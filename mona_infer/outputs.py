@@ -84,7 +84,12 @@ class Output:
     def _open(self, found: Segmentation, frames: int) -> None:
         """The mask's file first: they are closed in reverse, and a mask that is there is a case that is done."""
         if self.job.out.suffix != SEG:
-            writer = nifti_writer(self.job.out, found.mask, frames=frames, intent="label")
+            if self.job.out.name.endswith(".nrrd"):
+                from mona_infer.nrrd_write import nrrd_writer
+
+                writer = nrrd_writer(self.job.out, found.mask, frames=frames, classes=found.stack.task.classes)
+            else:
+                writer = nifti_writer(self.job.out, found.mask, frames=frames, intent="label")
             self._write_mask = self._files.enter_context(writer)
         for name, chances in found.probabilities.items():
             assert self._wishes.probabilities is not None

@@ -19,7 +19,7 @@ from mona_infer.align import on_grid_of
 from mona_infer.doubts import check_modality
 from mona_infer.errors import InputError, MonaError
 from mona_infer.jobs import SEG, Job
-from mona_infer.memory import TooLarge, size_in_words
+from mona_infer.memory import TooLarge, sizes_in_words
 from mona_infer.model import Model
 from mona_infer.outputs import Output, Rows, Wishes
 from mona_infer.progress import waiting
@@ -183,10 +183,9 @@ def _outcome(job: Job, pending: Future[Case], folder: bool, max_ram: int) -> Cas
         return pending.result()
     except TooLarge as error:
         whole = int((error.needed - error.budget) / PLANNED) + max_ram if max_ram else error.needed
-        limit = (
-            f"--max-ram allows {size_in_words(max_ram)}" if max_ram else f"{size_in_words(error.budget)} can be used"
-        )
-        sentence = f"{error.what} needs {size_in_words(whole)} of memory in all, {limit}; {error.remedy}"
+        wanted, there = sizes_in_words(whole, max_ram or error.budget)
+        limit = f"--max-ram allows {there}" if max_ram else f"{there} can be used"
+        sentence = f"{error.what} needs {wanted} of memory in all, {limit}; {error.remedy}"
         failure: Exception = InputError(sentence)
     except Exception as error:
         failure = error

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mona_infer.errors import InputError
+from mona_infer.formats import IN_WORDS, META, NIFTI, NRRD, PAIR, check_is_file_or_folder
 from mona_infer.memory import memory_budget
+from mona_infer.scan_file import ScanFile
 from mona_infer.volume import Volume
 from mona_kernels.native import Labels
 
@@ -22,17 +25,16 @@ def read_volume(
     beside: int = 0,
     origin: bool = False,
 ) -> Volume:
-    """Read a NIfTI file, a DICOM folder, a zip of one, or a DICOM file.
+    """Read a NIfTI, Analyze, NRRD or MetaImage file, a DICOM folder, a zip of one, or a DICOM file.
 
     `frame` chooses one of a 4-D or cine series, `series` one of several in a DICOM folder.  `budget` is how many bytes
     may be held (default: most of the machine's), `beside` how many of them the caller needs for each voxel.  `origin`
     keeps the headers of DICOM slices, for what has to refer to them.
     """
     path, budget = Path(path), budget or memory_budget()
-    if _is_nifti(path):
-        from mona_infer.nifti import read_nifti
-
-        return read_nifti(path, frame=frame, budget=budget, beside=beside)
+    scan = _open(path)
+    if scan is not None:
+        return scan.volume(frame, budget=budget, beside=beside)
     from mona_infer.dicom import read_dicom
 
     return read_dicom(path, frame=frame, series=series, budget=budget, beside=beside, origin=origin)
@@ -43,24 +45,42 @@ def read_frames(
 ) -> Iterator[Volume]:
     """The frames of a 4-D scan or cine series, read one by one as they are asked for; of any other scan, itself."""
     path, budget = Path(path), budget or memory_budget()
-    if _is_nifti(path):
-        from mona_infer.nifti import read_nifti_frames
-
-        return read_nifti_frames(path, budget=budget, beside=beside)
+    scan = _open(path)
+    if scan is not None:
+        return scan.volumes(budget=budget, beside=beside)
     from mona_infer.dicom import read_dicom_frames
 
     return read_dicom_frames(path, series=series, budget=budget, beside=beside, origin=origin)
 
 
-def _is_nifti(path: Path) -> bool:
-    """Whether it is NIfTI, else it is DICOM; what is neither is refused."""
-    if not path.exists():
-        raise InputError(f"{path} does not exist")
-    if path.name.lower().endswith((".nii", ".nii.gz")) and path.is_file():
-        return True
-    if path.is_dir() or path.suffix.lower() in (".zip", ".dcm", ".ima") or _is_dicom(path):
-        return False
-    raise InputError(f"{path} is neither NIfTI (.nii, .nii.gz) nor DICOM (a folder, a .zip or a .dcm file)")
+def read_grid(path: Path) -> tuple[tuple[int, ...], NDArray[np.float64]]:
+    """Shape (with frames at the end, if several) and affine of a file that is not DICOM, from its header alone."""
+    scan = _open(path)
+    if scan is None:
+        raise InputError(f"{path} is DICOM; expected {IN_WORDS}")
+    return scan.shape, scan.affine
+
+
+def _open(path: Path) -> ScanFile | None:
+    """The header, read; None for DICOM; what is neither is refused."""
+    check_is_file_or_folder(path)
+    name = path.name.lower()
+    if not path.is_dir():
+        if name.endswith((*NIFTI, *PAIR)):
+            from mona_infer.nifti import open_nifti
+
+            return open_nifti(path)
+        if name.endswith(NRRD):
+            from mona_infer.nrrd import open_nrrd
+
+            return open_nrrd(path)
+        if name.endswith(META):
+            from mona_infer.metaimage import open_metaimage
+
+            return open_metaimage(path)
+    if path.is_dir() or name.endswith((".zip", ".dcm", ".ima")) or _is_dicom(path):
+        return None
+    raise InputError(f"{path} is neither {IN_WORDS} nor DICOM (a folder, a .zip or a .dcm file)")
 
 
 def _is_dicom(path: Path) -> bool:

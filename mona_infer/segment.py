@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 
 
 def segment(
-    scan: Path = typer.Argument(..., metavar="SCAN", help="NIfTI file, DICOM folder or zip, or a folder of such."),
+    scan: Path = typer.Argument(
+        ..., metavar="SCAN", help="NIfTI, NRRD or MetaImage file, DICOM folder or zip, or a folder of such."
+    ),
     out: Path = typer.Option(
-        ..., metavar="MASK", help="The mask: .nii.gz, .nii, of DICOM also .dcm; of a folder of scans, a folder."
+        ...,
+        metavar="MASK",
+        help="The mask: .nii.gz, .nii, .nrrd, .seg.nrrd, of DICOM also .dcm; of a folder of scans, a folder.",
     ),
     model: Path | None = typer.Option(None, help="Default: $MONA_MODEL, else the newest export under runs/."),
     engine: str = typer.Option("auto", help="auto, cpu, openvino, cuda, tensorrt, ort-tensorrt."),

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mona_infer.errors import InputError
+from mona_kernels.native import at_right_angles
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +57,17 @@ class Volume:
         return float(a), float(b), float(c)
 
     @property
+    def steps(self) -> NDArray[np.float64]:
+        """From a voxel to its neighbour along i, j and k, as rows in world millimetres; of a tilted gantry not
+        orthogonal, so that the spacing alone does not tell how far apart two voxels are."""
+        return np.ascontiguousarray(self.affine[:3, :3].T)
+
+    @property
     def diagonal(self) -> float:
         """Millimetres between the outermost corners: the distance a missed structure is charged."""
+        if not at_right_angles(self.steps):
+            corners = np.array([[1, 1, 1], [1, 1, -1], [1, -1, 1], [-1, 1, 1]]) * self.shape
+            return float(np.sqrt(((corners @ self.steps) ** 2).sum(axis=1)).max())
         extent = np.array(self.shape) * self.spacing
         return float(np.sqrt((extent**2).sum()))
 

@@ -12,3 +12,6 @@ def overlap(a: NDArray[Any], b: NDArray[Any], threads: int) -> list[list[int]]: 
 def surface(
     a: NDArray[Any], b: NDArray[Any], id: int, box: Sequence[int], spacing: Sequence[float], threads: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...
+def sheared(
+    a: NDArray[Any], b: NDArray[Any], id: int, box: Sequence[int], steps: Sequence[Sequence[float]], threads: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...

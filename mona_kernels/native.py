@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 from mona_kernels import _native
 
 Labels = NDArray[np.unsignedinteger[Any]]  # uint8 or uint16
+# Millimetres between voxels along each axis; or, where axes may not be orthogonal, each axis' step in space (a row).
+Spacing = tuple[float, float, float] | NDArray[np.float64]
+RIGHT_ANGLE = np.sin(np.radians(0.1))  # axes within 0.1 degree of it are taken for orthogonal: headers are rounded
 
 
 def cores() -> int:
@@ -76,7 +79,7 @@ def surface_distances(
     b: Labels,
     label: int,
     found: Overlap,
-    spacing: tuple[float, float, float],
+    spacing: Spacing,
     *,
     threads: int = 0,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -85,7 +88,22 @@ def surface_distances(
     `found` is what `overlaps` said of that class for these same arrays; both must hold it.
     """
     a, b = _same_layout(a, b)
+    if isinstance(spacing, np.ndarray):
+        if not at_right_angles(spacing):
+            return _native.sheared(a, b, label, found.box, spacing.tolist(), threads or cores())
+        spacing = step_lengths(spacing)
     return _native.surface(a, b, label, found.box, spacing, threads or cores())
+
+
+def step_lengths(steps: NDArray[np.float64]) -> tuple[float, float, float]:
+    """Millimetres of each row."""
+    a, b, c = np.sqrt((steps**2).sum(axis=1))
+    return float(a), float(b), float(c)
+
+
+def at_right_angles(steps: NDArray[np.float64]) -> bool:
+    directions = steps / np.sqrt((steps**2).sum(axis=1, keepdims=True))
+    return bool(np.abs((directions @ directions.T)[np.triu_indices(3, 1)]).max() <= RIGHT_ANGLE)
 
 
 def _same_layout(a: Labels, b: Labels) -> tuple[Labels, Labels]:

@@ -51,7 +51,7 @@ def validate(network: nn.Module, cases: Iterable[Case], task: Task, device: torc
         assert case.label is not None, f"{case.name} has no label to be scored against"
         image, label = case.image(), case.label()
         stack, mask = predict(network, image, task, device)
-        scores = score_case(mask, label.voxels, label.spacing, [c.id for c in task.classes[1:]])
+        scores = score_case(mask, label.voxels, label.steps, [c.id for c in task.classes[1:]])
         diagonal = math.hypot(*(n * s for n, s in zip(label.shape, label.spacing, strict=True)))
         found.append(Scored(case, scores, diagonal, _tiles(case.name, stack, mask, label.voxels, task)))
     return found

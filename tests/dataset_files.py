@@ -5,6 +5,7 @@ import json
 import nibabel as nib
 import numpy as np
 import pytest
+from itk_files import itk_write
 
 SHAPE = (12, 10, 5)
 THICK = np.diag([1.5, 1.5, 10.0, 1.0])  # a short-axis stack
@@ -26,6 +27,8 @@ def mask(seed, ids=(0, 1, 2, 3), shape=SHAPE, dtype=np.uint8):
 
 def save(path, voxels, affine=THICK):
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix in (".nrrd", ".mha"):
+        return itk_write(path, voxels, affine, compress=True)
     nib.save(nib.Nifti1Image(voxels, affine), path)
     return path
 

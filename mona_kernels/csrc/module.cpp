@@ -62,19 +62,37 @@ Vector hand_over(std::vector<double>&& values) {
   return Vector(kept->data(), {kept->size()}, owner);
 }
 
-template <typename Label>
-nb::tuple surface(In<Label, 3> a, In<Label, 3> b, int64_t id, std::array<int64_t, 6> box,
-                  std::array<double, 3> spacing, int threads) {
-  const long shape[3] = {(long)a.shape(0), (long)a.shape(1), (long)a.shape(2)};
+mona::Box crop_of(const std::array<int64_t, 6>& box) {
   mona::Box crop;
   for (int d = 0; d < 3; ++d) {
     crop.low[d] = box[d];
     crop.size[d] = box[d + 3] - box[d] + 1;
   }
+  return crop;
+}
+
+template <typename Label>
+nb::tuple surface(In<Label, 3> a, In<Label, 3> b, int64_t id, std::array<int64_t, 6> box,
+                  std::array<double, 3> spacing, int threads) {
+  const long shape[3] = {(long)a.shape(0), (long)a.shape(1), (long)a.shape(2)};
   mona::SurfaceDistances result;
   {
     nb::gil_scoped_release unlocked;
-    result = mona::surface_distances(a.data(), b.data(), shape, crop, static_cast<Label>(id), spacing.data(),
+    result = mona::surface_distances(a.data(), b.data(), shape, crop_of(box), static_cast<Label>(id), spacing.data(),
+                                     threads);
+  }
+  return nb::make_tuple(hand_over(std::move(result.a_to_b)), hand_over(std::move(result.b_to_a)));
+}
+
+// As `surface`, where an axis is given by its step in space (a row of three).
+template <typename Label>
+nb::tuple sheared(In<Label, 3> a, In<Label, 3> b, int64_t id, std::array<int64_t, 6> box,
+                  std::array<mona::Point, 3> steps, int threads) {
+  const long shape[3] = {(long)a.shape(0), (long)a.shape(1), (long)a.shape(2)};
+  mona::SurfaceDistances result;
+  {
+    nb::gil_scoped_release unlocked;
+    result = mona::sheared_distances(a.data(), b.data(), shape, crop_of(box), static_cast<Label>(id), steps.data(),
                                      threads);
   }
   return nb::make_tuple(hand_over(std::move(result.a_to_b)), hand_over(std::move(result.b_to_a)));
@@ -97,4 +115,6 @@ NB_MODULE(_native, m) {
   m.def("overlap", &overlap<uint16_t>, array(), array(), value("threads"));
   m.def("surface", &surface<uint8_t>, array(), array(), value("id"), value("box"), value("spacing"), value("threads"));
   m.def("surface", &surface<uint16_t>, array(), array(), value("id"), value("box"), value("spacing"), value("threads"));
+  m.def("sheared", &sheared<uint8_t>, array(), array(), value("id"), value("box"), value("steps"), value("threads"));
+  m.def("sheared", &sheared<uint16_t>, array(), array(), value("id"), value("box"), value("steps"), value("threads"));
 }

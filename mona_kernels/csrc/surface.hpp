@@ -6,6 +6,7 @@
 // along y by the lower envelope of parabolas (Felzenszwalb and Huttenlocher 2012), and along z only where it is
 // asked for, at the other mask's border, by an outward search that stops as soon as it cannot improve.
 // Only the integer offsets of the nearest voxel are stored (4 bytes), so nothing is rounded on the way.
+// A grid whose axes are not at right angles has no such separation: there the border voxels' own places are searched.
 #pragma once
 
 #include <cmath>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "clones.hpp"
+#include "nearest.hpp"
 #include "parallel.hpp"
 
 namespace mona {
@@ -202,6 +204,45 @@ SurfaceDistances surface_distances(const Label* a, const Label* b, const long sh
   field.build(of_a, threads);
   result.b_to_a = distances(of_b, field, box, threads);
   return result;
+}
+
+// Where the border voxels lie, in millimetres from the box's first voxel; steps[d] leads from a voxel to the next
+// along axis d.  In the order of the array, like the distances above.
+inline std::vector<Point> places(const Border& border, const Box& box, const Point steps[3]) {
+  std::vector<Point> result;
+  result.reserve(border.total);
+  const uint8_t* flag = border.flags.data();
+  for (long z = 0; z < box.size[0]; ++z)
+    for (long y = 0; y < box.size[1]; ++y)
+      for (long x = 0; x < box.size[2]; ++x)
+        if (*flag++) {
+          Point at;
+          for (int d = 0; d < 3; ++d) at[d] = z * steps[0][d] + y * steps[1][d] + x * steps[2][d];
+          result.push_back(at);
+        }
+  return result;
+}
+
+inline std::vector<double> distances(const std::vector<Point>& from, const PointTree& to, int threads) {
+  constexpr long kPart = 1024;  // neighbours in the array are neighbours in space, which the hint lives on
+  const long count = static_cast<long>(from.size());
+  std::vector<double> result(count);
+  parallel_for((count + kPart - 1) / kPart, threads, [&](long part, int) {
+    long hint = 0;
+    for (long n = part * kPart; n < std::min(count, (part + 1) * kPart); ++n)
+      result[n] = std::sqrt(to.nearest(from[n], hint));
+  });
+  return result;
+}
+
+template <typename Label>
+SurfaceDistances sheared_distances(const Label* a, const Label* b, const long shape[3], const Box& box, Label id,
+                                   const Point steps[3], int threads) {
+  if (box.voxels() < 100000) threads = 1;
+  const Border of_a = find_border(a, shape, box, id, threads), of_b = find_border(b, shape, box, id, threads);
+  if (of_a.total == 0 || of_b.total == 0) throw std::invalid_argument("surface distances need two masks");
+  const std::vector<Point> in_a = places(of_a, box, steps), in_b = places(of_b, box, steps);
+  return {distances(in_a, PointTree(in_b), threads), distances(in_b, PointTree(in_a), threads)};
 }
 
 }  // namespace mona

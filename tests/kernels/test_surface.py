@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from medpy.metric import binary as medpy
+from random_masks import random_mask
 
 from mona_infer.metrics import score_case
 
@@ -15,23 +16,6 @@ def random_pair(seed):
     shape = tuple(int(n) for n in rng.integers(1, 24, 3))
     spacing = tuple(float(s) for s in rng.uniform(0.3, 10, 3))
     return random_mask(rng, shape), random_mask(rng, shape), spacing
-
-
-def random_mask(rng, shape):
-    kind = rng.integers(5)
-    mask = np.zeros(shape, np.uint8)
-    if kind == 0:
-        mask[tuple(rng.integers(0, n) for n in shape)] = 1
-    elif kind == 1:
-        mask[:] = rng.random(shape) < rng.choice([0.02, 0.3, 0.9])
-    elif kind == 2:
-        grid = np.meshgrid(*[np.arange(n) - rng.uniform(0, n) for n in shape], indexing="ij")
-        mask[:] = sum((g / rng.uniform(1, max(2, n / 2))) ** 2 for g, n in zip(grid, shape, strict=True)) < 1
-    elif kind == 3:
-        mask[: rng.integers(1, shape[0] + 1)] = 1
-    else:
-        mask[:] = 1
-    return mask
 
 
 def test_random_pairs_equal_medpy():

@@ -349,7 +349,7 @@ def test_decathlon(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("ending", [".nii", ".nii.gz"])
+@pytest.mark.parametrize("ending", [".nii.gz", ".nii", ".nrrd", ".mha"])
 def test_nnunet(tmp_path, ending):
     nnunet(tmp_path, unlabelled=("la_009",), tests=("la_020", "la_021"), test_labels=("la_021",), ending=ending)
     save(tmp_path / "imagesUn" / f"la_030_0000{ending}", scan(30))
@@ -417,7 +417,7 @@ def test_listed_scan_that_is_missing_says_so_when_read_and_a_missing_label_is_no
         ({"labels": {"background": 0, "a": True}}, "found 'a'"),
         ({"labels": {"background": 0, "a": 1, "b": 1}}, "found 'b'"),
         ({"labels": ["background", "a"]}, "expected an object with labels"),
-        ({"file_ending": ".mha"}, r"says file_ending '.mha'; convert"),
+        ({"file_ending": ".png"}, r"says file_ending '.png'; convert"),
         ({"training": [{"image": "../../etc/x.nii.gz"}]}, r"lists '../../etc/x.nii.gz', which is not inside"),
         ({"training": [{"image": "/etc/x_0000.nii.gz"}]}, r"lists '/etc/x_0000.nii.gz', which is not inside"),
         ({"training": [{"image": "imagesTr\\..\\..\\x.nii.gz"}]}, "not inside"),

@@ -8,15 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import nibabel as nib
 import numpy as np
 from numpy.typing import NDArray
 
 from mona_infer.errors import InputError
+from mona_infer.formats import WHOLE as ENDINGS
+from mona_infer.formats import stem
 from mona_infer.read import label_ids, read_volume
+from mona_infer.read import read_grid as grid
 from mona_infer.volume import Volume
 
-ENDINGS = (".nii.gz", ".nii")
+__all__ = ["ENDINGS", "files_below", "grid", "once", "read_image", "read_label", "stem"]
 
 
 def files_below(folder: Path) -> Iterator[Path]:
@@ -32,25 +34,11 @@ def files_below(folder: Path) -> Iterator[Path]:
         yield from (Path(root, name) for name in sorted(names) if not name.startswith("."))
 
 
-def stem(path: Path) -> str:
-    """The name without .nii or .nii.gz."""
-    return next((path.name[: -len(e)] for e in ENDINGS if path.name.lower().endswith(e)), path.name)
-
-
 def once(found: dict[Any, Path], key: Any, path: Path) -> None:
     """Enter a file under its key; a second file for the same thing cannot be chosen between."""
     if key in found:
         raise InputError(f"{found[key]} and {path} are both there for one scan; remove one of them")
     found[key] = path
-
-
-def grid(path: Path) -> tuple[tuple[int, ...], NDArray[np.float64]]:
-    """Shape and affine from the header alone."""
-    try:
-        header = nib.load(path)
-        return tuple(int(n) for n in header.shape), np.asarray(header.affine, np.float64)
-    except Exception as error:  # nibabel has no common base for what a mangled file can raise
-        raise InputError(f"{path} is not readable NIfTI ({error})") from error
 
 
 def read_image(path: Path, modality: str | None) -> Volume:

@@ -1,0 +1,60 @@
+"""From a NIfTI header to world millimetres, with a sentence for everything that had to be assumed or mended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mona_infer.errors import InputError
+from mona_infer.nifti_header import METRES, MICRONS, MILLIMETRES, Header
+
+UNITS = {METRES: ("metres", 1e3), MICRONS: ("microns", 1e-3)}
+ASSUMED = (
+    "its axes are taken to run to the left, to the front and to the head, as nibabel and SPM do "
+    "(ITK and 3D Slicer: left, back, head); check left and right, front and back"
+)
+
+
+def world_affine(path: Path, header: Header) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    """Voxel to world in millimetres.
+
+    An sform whose columns all have length 1 where pixdim says otherwise has forgotten its scale: ACDC as the
+    challenge ships it (nnUNet#2741).  Its directions are right, its millimetres are those of pixdim.
+    """
+    notes: list[str] = []
+    with np.errstate(all="ignore"):
+        try:
+            affine = header.affine()
+        except ValueError as error:
+            raise InputError(f"{path}: the orientation in the header is damaged ({error})") from error
+        lengths = np.sqrt((affine[:3, :3] ** 2).sum(axis=0))
+        signed = np.asarray(header["pixdim"][1:4], np.float64)
+        pixdim = np.abs(signed)
+    if header["sform_code"] == 0 and header["qform_code"] == 0:
+        notes.append(f"the header has no orientation (qform and sform codes are 0): {ASSUMED}")
+        if (signed < 0).any():
+            notes.append("its spacing (pixdim) is negative; the sign is ignored, as nibabel does (ITK flips that axis)")
+    sane = np.isfinite(pixdim).all() and pixdim.min() > 0
+    if sane and np.allclose(lengths, 1, atol=1e-4) and not np.allclose(pixdim, 1, rtol=0.01):
+        affine[:3, :3] *= pixdim
+        notes.append("the header's matrix has no scale: millimetres are taken from pixdim")
+    unit = int(header["xyzt_units"]) & 7
+    if unit in UNITS:
+        name, millimetres = UNITS[unit]
+        affine[:3] *= millimetres
+        notes.append(f"the header gives lengths in {name}; they were converted to millimetres")
+    elif unit not in (0, MILLIMETRES):  # 0 says nothing, and half of all files do
+        notes.append(f"the header gives lengths in an unknown unit (code {unit}); they are taken for millimetres")
+    return affine, tuple(notes)
+
+
+def analyze_affine(header: Header) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    """Analyze 7.5 has no orientation; SPM keeps in it which voxel lies at the origin, as nibabel reads it."""
+    affine = header.affine()
+    shape = np.asarray(header["dim"][1:4], np.float64)
+    origin = np.zeros(3) if header.spm_origin is None else header.spm_origin.astype(np.float64)
+    if origin.any() and (origin > -shape).all() and (origin < 2 * shape).all():
+        affine[:3, 3] = affine[:3, :3] @ (1 - origin)
+    return affine, (f"Analyze 7.5 has no orientation: {ASSUMED}",)

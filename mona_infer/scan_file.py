@@ -1,0 +1,52 @@
+"""`ScanFile`: a file whose header has been read, and the volumes in it; each format's reader makes one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mona_infer.stored import Stored, frame_index, read_frames
+from mona_infer.volume import Volume
+
+
+@dataclass(frozen=True, eq=False)
+class ScanFile:
+    path: Path  # what the user named; the voxels may lie in another file
+    stored: Stored
+    affine: NDArray[np.float64]  # voxel to world millimetres, RAS+
+    slope: float = 1.0
+    intercept: float = 0.0
+    header: Any = None  # of NIfTI
+    notes: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """With the number of frames at the end, where there are several."""
+        return self.stored.shape if self.stored.frames == 1 else (*self.stored.shape, self.stored.frames)
+
+    def volume(self, frame: int | None, *, budget: int, beside: int = 0) -> Volume:
+        """The only frame, or frame `frame`."""
+        return next(self._volumes(lambda frames: [frame_index(self.path, frames, frame)], budget, beside))
+
+    def volumes(self, *, budget: int, beside: int = 0) -> Iterator[Volume]:
+        """Every frame, one of them in memory at a time."""
+        return self._volumes(range, budget, beside)
+
+    def _volumes(self, choose: Callable[[int], Sequence[int]], budget: int, beside: int) -> Iterator[Volume]:
+        for voxels in read_frames(self.stored, choose(self.stored.frames), budget=budget, beside=beside):
+            yield Volume(
+                voxels=voxels,
+                affine=self.affine,
+                slope=self.slope,
+                intercept=self.intercept,
+                source=str(self.path),
+                header=self.header,
+                notes=self.notes,
+                frames=self.stored.frames,
+            )
+            del voxels  # or this frame would be held while the next is read

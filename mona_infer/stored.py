@@ -1,0 +1,221 @@
+"""Voxels as files store them, raw or compressed, read frame by frame into arrays of their stored dtype.
+
+Nothing is allocated before the header's promises have been held against the file and the memory budget.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import math
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+import numpy as np
+from isal import igzip, isal_zlib
+from isal.isal_zlib import IsalError
+from numpy.typing import NDArray
+
+from mona_infer.errors import InputError
+from mona_infer.memory import TooLarge
+
+DEFLATE_LIMIT = 1032  # deflate cannot shrink data more than this: a header that promises more is lying
+BOMB_BYTES, BOMB_RATIO = 512 << 20, 200  # real scans shrink 2- to 10-fold, even sparse masks rarely 200-fold
+CHUNK = 4 << 20
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a header says of its voxels; the first index of `shape` runs fastest, the frames slowest."""
+
+    path: Path  # the file that holds them
+    dtype: np.dtype[Any]
+    shape: tuple[int, int, int]
+    frames: int = 1
+    packing: str = "raw"  # or "gzip", "zlib"
+    begin: int = 0  # the byte of the file at which the voxels, or what unpacks to them, begin
+    skip: int = 0  # bytes before the first voxel after that, counted unpacked
+    interleaved: bool = False  # the frames run fastest: all values of a voxel lie together
+
+    @property
+    def frame_bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def frame_index(path: Path, frames: int, frame: int | None) -> int:
+    if frame is None and frames > 1:
+        raise InputError(f"{path} has {frames} frames; choose one with --frame 0..{frames - 1} (mona segment: or all)")
+    if frame is not None and not 0 <= frame < frames:
+        raise InputError(f"{path} has {frames} frame(s), numbered from 0; there is no frame {frame}")
+    return frame or 0
+
+
+def read_frames(stored: Stored, chosen: Sequence[int], *, budget: int, beside: int = 0) -> Iterator[NDArray[Any]]:
+    """The chosen frames (i j k), which are in ascending order: a compressed file is unpacked once, front to end.
+
+    What is not compressed is memory-mapped.  At most `budget` bytes are allocated, of which each voxel needs `beside`
+    for what the caller will hold beside the scan.
+    """
+    _check_size(stored, last=chosen[-1], budget=budget, beside=beside)
+    with in_one_sentence(stored.path):
+        if stored.interleaved:
+            whole = _all_values(stored)
+            yield from (whole[index] for index in chosen)
+        elif stored.packing == "raw":
+            for index in chosen:
+                yield _mapped(stored, index * stored.frame_bytes, stored.shape)
+        else:
+            yield from _unpacked(stored, chosen)
+
+
+def _unpacked(stored: Stored, chosen: Sequence[int]) -> Iterator[NDArray[Any]]:
+    with open_packed(stored.path, stored.packing, stored.begin) as stream:
+        at = 0
+        for index in chosen:
+            start = stored.skip + index * stored.frame_bytes
+            voxels = np.empty(math.prod(stored.shape), stored.dtype)
+            _skip(stream, start - at)
+            _fill(stream, voxels)
+            at = start + stored.frame_bytes
+            if index == stored.frames - 1:
+                stream.read(CHUNK)  # reaching the end is what verifies the checksum
+            yield voxels.reshape(stored.shape, order="F")
+            del voxels  # or this frame would be held while the next is read
+
+
+def _all_values(stored: Stored) -> NDArray[Any]:
+    """Frame, i, j, k."""
+    shape = (stored.frames, *stored.shape)
+    if stored.packing == "raw":
+        return _mapped(stored, 0, shape)
+    values = np.empty(math.prod(shape), stored.dtype)
+    with open_packed(stored.path, stored.packing, stored.begin) as stream:
+        _skip(stream, stored.skip)
+        _fill(stream, values)
+        stream.read(CHUNK)
+    return values.reshape(shape, order="F")
+
+
+def _mapped(stored: Stored, offset: int, shape: tuple[int, ...]) -> NDArray[Any]:
+    start = stored.begin + stored.skip + offset
+    return np.memmap(stored.path, stored.dtype, "r", offset=start, shape=shape, order="F")
+
+
+def open_packed(path: Path, packing: str, begin: int = 0) -> IO[bytes]:
+    """What reads the unpacked bytes of a file from byte `begin` on."""
+    file = path.open("rb")
+    file.seek(begin)
+    if packing == "raw":
+        return file
+    if packing == "gzip":
+        return cast(IO[bytes], _Gzip(fileobj=file, mode="rb"))
+    return cast(IO[bytes], io.BufferedReader(_Zlib(file), 1 << 18))
+
+
+def first_bytes(path: Path, packing: str, count: int) -> bytes:
+    """The first unpacked bytes, fewer if there are no more: a header costs no more than itself."""
+    if packing == "gzip":
+        with path.open("rb", buffering=0) as file, contextlib.suppress(zlib.error):
+            found = zlib.decompressobj(31).decompress(file.read(1 << 12), count)  # 31: with gzip's header
+            if len(found) == count:
+                return found
+    with open_packed(path, packing) as stream:  # also says what is wrong
+        return stream.read(count)
+
+
+class _Gzip(igzip.IGzipFile):  # type: ignore[misc]  # isal has no types
+    """Closes the file below it, which gzip leaves open where it was given one."""
+
+    def close(self) -> None:
+        file = self.fileobj
+        super().close()
+        if file is not None:
+            file.close()
+
+
+class _Zlib(io.RawIOBase):
+    """A zlib stream inside a file, as MetaImage has it."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._engine = file, isal_zlib.decompressobj()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, target: Any) -> int:
+        while not self._engine.eof:
+            packed = self._engine.unconsumed_tail or self._file.read(1 << 18)
+            if not packed:
+                raise EOFError("the compressed stream ends early")
+            got = self._engine.decompress(packed, len(target))
+            if got:
+                target[: len(got)] = got
+                return len(got)
+        return 0
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+@contextlib.contextmanager
+def in_one_sentence(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, zlib.error, IsalError, gzip.BadGzipFile) as error:  # type: ignore[misc]  # isal has no types
+        raise InputError(f"{path} is damaged or cut short ({error}); get a fresh copy") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _check_size(stored: Stored, *, last: int, budget: int, beside: int) -> None:
+    """Before anything is allocated: what the header promises against the file, then against the memory."""
+    path, packed = stored.path, stored.packing != "raw"
+    values = math.prod(stored.shape)
+    arrays = stored.frames if stored.interleaved else 1
+    needed = stored.skip + (stored.frames if stored.interleaved else last + 1) * stored.frame_bytes
+    held = values * ((arrays * stored.dtype.itemsize if packed else 0) + beside)
+    with in_one_sentence(path):
+        size = path.stat().st_size
+    inside = max(0, size - stored.begin)
+    if needed > inside * DEFLATE_LIMIT + 1024 if packed else needed > inside:
+        raise InputError(
+            f"{path} is cut short or its header lies: it promises {stored.begin + needed:,} bytes, "
+            f"the file has {size:,}"
+        )
+    if packed and held > BOMB_BYTES and held > size * BOMB_RATIO:
+        raise InputError(
+            f"{path} would grow from {size / 1e6:.1f} MB to {held / 1e9:.1f} GB, as a decompression bomb does; "
+            f"if it is genuine, {_uncompressed(path)}"
+        )
+    if held > budget:
+        remedy = f"{_uncompressed(path)}" if packed else "use a machine with more memory, or crop the scan"
+        raise TooLarge(str(path), held, budget, remedy)
+
+
+def _uncompressed(path: Path) -> str:
+    if path.name.lower().endswith(".gz"):
+        return "unpack it with gunzip and use the .nii file"
+    return "save it uncompressed"
+
+
+def _skip(stream: IO[bytes], count: int) -> None:
+    while count > 0:
+        got = len(stream.read(min(count, CHUNK)))
+        if not got:
+            raise EOFError("the voxels are missing")
+        count -= got
+
+
+def _fill(stream: IO[bytes], voxels: NDArray[Any]) -> None:
+    target = memoryview(voxels.view(np.uint8))  # type: ignore[arg-type]
+    at = 0
+    while at < len(target):
+        got = stream.readinto(target[at : at + CHUNK])  # type: ignore[attr-defined]
+        if not got:
+            raise EOFError(f"{len(target) - at:,} bytes of voxels are missing")
+        at += got
