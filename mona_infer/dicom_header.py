@@ -32,7 +32,10 @@ KEYWORDS = (
     *NUMBERS_OF_TIME,
 )
 TAGS = [*(cast(int, tag_for_keyword(word)) for word in KEYWORDS), 0x00190010, MOSAIC_COUNT]
-SERIES_UID = 0x0020000E
+SHORT = frozenset(
+    [0x00080005, *(tag for tag, word in zip(TAGS, KEYWORDS, strict=False) if not word.endswith("Sequence"))]
+)
+SERIES_UID, BEFORE_IT = 0x0020000E, 20_000  # and steps that may lie before it
 SUFFIXES = (".dcm", ".dicom", ".ima")  # such a file that is not DICOM after all is worth a word
 
 
@@ -63,6 +66,7 @@ def read_headers(files: Sequence[File], path: Path, budget: int) -> tuple[list[H
     """The headers, the damaged files, and a note on files that only look like DICOM by name."""
     headers, damaged, strange = list[Header](), list[Damaged](), list[str]()
     for file in files:
+        wrong = ""
         try:
             with one_sentence(file.name), opened(file, budget) as stream:
                 if stream is None:
@@ -71,7 +75,9 @@ def read_headers(files: Sequence[File], path: Path, budget: int) -> tuple[list[H
                 header = _header(file, stream)
                 headers += [header] if header else []
         except InputError as error:
-            damaged.append(Damaged(file, _series_of(file, budget), error))
+            wrong = str(error)  # the error itself would keep the stream, which may be all of an unpacked file
+        if wrong:
+            damaged.append(Damaged(file, _series_of(file, budget), InputError(wrong)))
     if not headers:
         if damaged:
             raise damaged[0].error
@@ -84,9 +90,8 @@ def _header(file: File, stream: BinaryIO) -> Header | None:
     size = stream.seek(0, SEEK_END)
     stream.seek(0)
     meter = Meter(file.name, size)
-    metered = Metered(stream, meter)
+    metered = Metered(stream, meter, SHORT)
     tags = read_partial(cast(BinaryIO, metered), metered.stop, specific_tags=list(TAGS))
-    meter.short(tags)
     if tags.get("Rows") is None:
         kind = UID(tags.file_meta.get("MediaStorageSOPClassUID", "")).name
         if kind.endswith("Image Storage"):  # passing over it could shorten the stack unseen
@@ -105,9 +110,11 @@ def _series_of(file: File, budget: int) -> str | None:
         with opened(file, budget) as stream:
             if stream is None:
                 return None
-            metered = Metered(stream, Meter(file.name, 0))
+            metered = Metered(stream, Meter(file.name, steps=BEFORE_IT), SHORT)
             tags = read_partial(
-                cast(BinaryIO, metered), lambda tag, vr, length: tag > SERIES_UID, specific_tags=[SERIES_UID]
+                cast(BinaryIO, metered),
+                lambda tag, vr, length: metered.stop(tag, vr, length) or tag > SERIES_UID,
+                specific_tags=[SERIES_UID],
             )
             return shown(tags.get("SeriesInstanceUID")) or None
     except Exception:  # the damage was reported already; that it is met again says nothing new

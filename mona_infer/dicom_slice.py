@@ -76,12 +76,11 @@ def slices_of(ds: Dataset, file: int, name: str, meter: Meter) -> list[Slice]:
                 "space; export it as enhanced CT or MR, or as one file per slice"
             )
         return [_slice(ds, [ds], file, 0, name, size, dtype)]
-    items = meter.items(ds, "PerFrameFunctionalGroupsSequence")
+    items = meter.items(ds, "PerFrameFunctionalGroupsSequence", frames + 1)
     if len(items) != frames:
-        raise InputError(
-            f"{name}: NumberOfFrames says {frames} but {len(items)} frames are described; export the file again"
-        )
-    shared = _macros(next(iter(meter.items(ds, "SharedFunctionalGroupsSequence")), Dataset()), meter)
+        described = f"{len(items)} frames are" if len(items) <= frames else "more are"
+        raise InputError(f"{name}: NumberOfFrames says {frames} but {described} described; export the file again")
+    shared = [macro for item in meter.items(ds, "SharedFunctionalGroupsSequence", 1) for macro in _macros(item, meter)]
     return [
         # PS3.3 C.7.6.16.1.1: a group is shared or per frame, never both; the frame's own word comes first.
         _slice(ds, _macros(item, meter) + shared, file, k, f"{name} frame {k + 1}", size, dtype)
@@ -90,7 +89,7 @@ def slices_of(ds: Dataset, file: int, name: str, meter: Meter) -> list[Slice]:
 
 
 def _macros(item: Dataset, meter: Meter) -> list[Dataset]:
-    return [first for macro in MACROS for first in meter.items(item, macro)[:1]]
+    return [first for macro in MACROS for first in meter.items(item, macro, 1)]
 
 
 def _pixels_of(ds: Dataset, name: str) -> tuple[tuple[int, int], np.dtype[Any]]:

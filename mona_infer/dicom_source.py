@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from functools import partial
 from io import BufferedReader, BytesIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from pydicom.filereader import read_dataset
 from pydicom.uid import DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian
 
+from mona_infer.dicom_limits import Meter, Metered
 from mona_infer.dicom_slice import shown
 from mona_infer.errors import InputError, MonaError
 from mona_infer.memory import size_in_words
@@ -159,7 +160,14 @@ def opened(file: File, budget: int) -> Iterator[BinaryIO | None]:
         if stream.read(132)[128:] != b"DICM":
             yield None
             return
-        meta = read_dataset(stream, False, True, stop_when=lambda tag, vr, length: tag >> 16 != 2)
+        meter = Meter(file.name)
+
+        def after_meta(tag: int, vr: str | None, length: int) -> bool:
+            if tag >> 16 == 2:
+                meter.short(tag, length)
+            return tag >> 16 != 2
+
+        meta = read_dataset(cast(BinaryIO, Metered(stream, meter)), False, True, stop_when=after_meta)
         if meta.get("TransferSyntaxUID") != DeflatedExplicitVRLittleEndian:
             stream.seek(0)
             yield stream

@@ -339,7 +339,7 @@ def test_missing_tags_are_named_with_their_file(tmp_path, keyword):
         ({"RescaleSlope": 0}, "rescale slope"),
         ({"RescaleSlope": "1e300"}, "rescale slope"),
         ({"NumberOfFrames": 2}, "functional groups"),
-        ({"NumberOfFrames": 2**31 - 1}, "functional groups"),
+        ({"NumberOfFrames": 2**31 - 1}, "have no room"),
         ({"Rows": 4}, "need"),
         ({"Rows": 65535, "Columns": 65535}, "need"),
         ({"PixelData": None}, "pixel data"),
@@ -372,7 +372,13 @@ def test_the_largest_series_is_read_and_the_others_listed(three_series):
     volume = read(three_series)
     np.testing.assert_array_equal(volume.voxels, scan((6, 5, 7), seed=2))
     (note,) = volume.notes
-    for word in ("2 'T1 axial' with 7 of 6x5 pixels", "the most", "1 'scout' with 3", "3 'synthetic' with 4", "--series"):
+    for word in (
+        "2 'T1 axial' with 7 of 6x5 pixels",
+        "the most",
+        "1 'scout' with 3",
+        "3 'synthetic' with 4",
+        "--series",
+    ):
         assert word in note
 
 
