@@ -96,6 +96,8 @@ def _header(file: File, stream: BinaryIO) -> Header | None:
         kind = UID(tags.file_meta.get("MediaStorageSOPClassUID", "")).name
         if kind.endswith("Image Storage"):  # passing over it could shorten the stack unseen
             raise InputError(f"{file.name}: cut off in its header ({shown(kind)}); copy or export it again")
+        if not kind and not any(tags.get(word) for word in ("SOPInstanceUID", "Modality")):
+            raise InputError(f"{file.name}: begins as DICOM but says nothing of itself; copy or export it again")
         return None
     frames = max(1, int(tags.get("NumberOfFrames") or 1))
     # Read here, where any damage is met: pydicom converts a value only when it is asked for.
