@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pydicom.datadict import tag_for_keyword
 from pydicom.dataset import Dataset
 
+from mona_infer.dicom_limits import Meter
 from mona_infer.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -35,6 +36,8 @@ TIMES = (
     ("AcquisitionTime", "FrameAcquisitionDateTime"),
     ("InstanceNumber", "InstanceNumber"),
 )
+# Milliseconds from frame to frame where images carry no time of their own (PS3.3 C.7.6.5, C.7.6.18.1 and C.8.3).
+NUMBERS_OF_TIME = ("FrameTime", "TemporalResolution", "NominalInterval", "CardiacNumberOfImages")
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +56,8 @@ class Slice:
     thickness: float | None
     rescale: tuple[float, float]  # slope, intercept
     times: tuple[float | str | None, ...]  # as in TIMES
+    interval: float | None = None  # nominal milliseconds to the next frame
+    tile: tuple[int, int] | None = None  # first row and column of its part of a mosaic
 
 
 def shown(text: object) -> str:
@@ -60,7 +65,7 @@ def shown(text: object) -> str:
     return "" if text is None else "".join(c if c.isprintable() else "?" for c in str(text)).strip()
 
 
-def slices_of(ds: Dataset, file: int, name: str) -> list[Slice]:
+def slices_of(ds: Dataset, file: int, name: str, meter: Meter) -> list[Slice]:
     """The image planes of one file."""
     size, dtype = _pixels_of(ds, name)
     frames = int(ds.get("NumberOfFrames") or 1)
@@ -71,21 +76,20 @@ def slices_of(ds: Dataset, file: int, name: str) -> list[Slice]:
                 "space; export it as enhanced CT or MR, or as one file per slice"
             )
         return [_slice(ds, [ds], file, 0, name, size, dtype)]
-    items = ds.PerFrameFunctionalGroupsSequence
+    items = meter.items(ds, "PerFrameFunctionalGroupsSequence", frames + 1)
     if len(items) != frames:
-        raise InputError(
-            f"{name}: NumberOfFrames says {frames} but {len(items)} frames are described; export the file again"
-        )
-    shared = _macros(next(iter(ds.get("SharedFunctionalGroupsSequence") or ()), Dataset()))
+        described = f"{len(items)} frames are" if len(items) <= frames else "more are"
+        raise InputError(f"{name}: NumberOfFrames says {frames} but {described} described; export the file again")
+    shared = [macro for item in meter.items(ds, "SharedFunctionalGroupsSequence", 1) for macro in _macros(item, meter)]
     return [
         # PS3.3 C.7.6.16.1.1: a group is shared or per frame, never both; the frame's own word comes first.
-        _slice(ds, _macros(item) + shared, file, k, f"{name} frame {k + 1}", size, dtype)
+        _slice(ds, _macros(item, meter) + shared, file, k, f"{name} frame {k + 1}", size, dtype)
         for k, item in enumerate(items)
     ]
 
 
-def _macros(item: Dataset) -> list[Dataset]:
-    return [item[macro].value[0] for macro in MACROS if macro in item and len(item[macro].value)]
+def _macros(item: Dataset, meter: Meter) -> list[Dataset]:
+    return [first for macro in MACROS for first in meter.items(item, macro, 1)]
 
 
 def _pixels_of(ds: Dataset, name: str) -> tuple[tuple[int, int], np.dtype[Any]]:
@@ -96,6 +100,8 @@ def _pixels_of(ds: Dataset, name: str) -> tuple[tuple[int, int], np.dtype[Any]]:
             f"{name}: the pixels are {photometric or 'of unknown kind'}, not grey values; choose the original "
             "scan, not a colour rendering of it"
         )
+    if shown(ds.get("Modality")) == "RTDOSE":  # its values have another scale, DoseGridScaling (PS3.3 C.8.8.3)
+        raise InputError(f"{name}: is a radiation dose (RTDOSE), not a scan; choose the scan that it was planned on")
     if "ModalityLUTSequence" in ds:  # PS3.3 C.11.1
         raise InputError(
             f"{name}: intensities go through a Modality LUT table, which is not read; export with a rescale slope"
@@ -152,7 +158,18 @@ def _slice(
             _optional(groups if groups[0] is ds else [*groups, ds], *words, text=at == 3)
             for at, words in enumerate(TIMES)
         ),
+        interval=_interval(groups if groups[0] is ds else [*groups, ds]),
     )
+
+
+def _interval(groups: Sequence[Dataset]) -> float | None:
+    frame_time, resolution, beat, images = (_optional(groups, word) for word in NUMBERS_OF_TIME)
+    for value in (frame_time, resolution):
+        if isinstance(value, float) and value > 0:
+            return value
+    if isinstance(beat, float) and isinstance(images, float) and beat > 0 and images >= 1:
+        return beat / images
+    return None
 
 
 def _value(groups: Sequence[Dataset], keyword: str, default: Any = None) -> Any:

@@ -14,20 +14,25 @@ from dataclasses import dataclass
 from functools import partial
 from io import BufferedReader, BytesIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from pydicom.filereader import read_dataset
 from pydicom.uid import DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian
 
+from mona_infer.dicom_limits import Meter, Metered
 from mona_infer.dicom_slice import shown
 from mona_infer.errors import InputError, MonaError
 from mona_infer.memory import size_in_words
+
+CHUNK = 1 << 20
+BOMB_BYTES, BOMB_RATIO = 512 << 20, 200  # as for NIfTI: real scans shrink 2- to 10-fold
 
 
 @dataclass(frozen=True)
 class File:
     name: str  # for messages only
     load: Callable[[], BinaryIO]
+    folder: str = ""  # that it lies in, on disk or in the zip: to tell which files belong together
 
 
 @contextmanager
@@ -49,7 +54,7 @@ def files_at(path: Path, budget: int) -> Iterator[list[File]]:
     """Every file that could hold an image."""
     name = shown(path)
     if path.is_dir():
-        yield [File(shown(file), _loader(file)) for file in _walk(path)]
+        yield [File(shown(file), _loader(file), str(file.parent)) for file in _walk(path)]
         return
     if not path.is_file():
         raise InputError(f"{name}: no such file or folder; give a DICOM folder, a zip of one, or a DICOM file")
@@ -75,8 +80,13 @@ def files_at(path: Path, budget: int) -> Iterator[list[File]]:
                 f"{name}: unpacks to {size_in_words(total)}, more than the memory budget of {size_in_words(budget)}; "
                 "unpack it and give the folder of one series"
             )
+        _refuse_bomb(name, path.stat().st_size, total)
         yield [
-            File(f"{name}: {shown(member.filename)}", partial(_unpack, archive, member))
+            File(
+                f"{name}: {shown(member.filename)}",
+                partial(_unpack, archive, member),
+                member.filename.rpartition("/")[0],
+            )
             for member in sorted(members, key=lambda member: member.filename)
             if not _index_or_shadow(member.filename.rpartition("/")[2])
         ]
@@ -112,14 +122,31 @@ def _index_or_shadow(name: str) -> bool:
     return name.upper() == "DICOMDIR" or name.startswith("._")
 
 
-def _unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> BinaryIO:
-    with archive.open(member) as stream:
-        data = stream.read(member.file_size + 1)
-    if len(data) != member.file_size:
+def _refuse_bomb(name: str, packed: int, unpacked: int) -> None:
+    if unpacked > BOMB_BYTES and unpacked > packed * BOMB_RATIO:
         raise InputError(
-            f"{shown(archive.filename)}: {shown(member.filename)} is not the size the zip says; zip it again"
+            f"{name} would grow from {size_in_words(packed)} to {size_in_words(unpacked)}, as a decompression bomb "
+            "does; if it is genuine, unpack it and give the folder"
         )
-    return BytesIO(data)
+
+
+def _unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> BinaryIO:
+    """A member in memory, once: only its first bytes where they are not DICOM."""
+    unpacked = BytesIO()
+    with archive.open(member) as stream:
+        data = stream.read(132)
+        while data:
+            unpacked.write(data)
+            if unpacked.tell() == 132 and data[128:] != b"DICM":
+                break
+            data = stream.read(CHUNK)
+        else:
+            if unpacked.tell() != member.file_size:
+                raise InputError(
+                    f"{shown(archive.filename)}: {shown(member.filename)} is not the size the zip says; zip it again"
+                )
+    unpacked.seek(0)
+    return unpacked
 
 
 @contextmanager
@@ -133,16 +160,29 @@ def opened(file: File, budget: int) -> Iterator[BinaryIO | None]:
         if stream.read(132)[128:] != b"DICM":
             yield None
             return
-        meta = read_dataset(stream, False, True, stop_when=lambda tag, vr, length: tag >> 16 != 2)
+        meter = Meter(file.name)
+
+        def after_meta(tag: int, vr: str | None, length: int) -> bool:
+            if tag >> 16 == 2:
+                meter.short(tag, length)
+            return tag >> 16 != 2
+
+        meta = read_dataset(cast(BinaryIO, Metered(stream, meter)), False, True, stop_when=after_meta)
         if meta.get("TransferSyntaxUID") != DeflatedExplicitVRLittleEndian:
             stream.seek(0)
             yield stream
             return
         end = stream.tell()
-        unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
-        body = unpacker.decompress(stream.read(), budget)
-        if unpacker.unconsumed_tail:
-            raise InputError(f"{file.name}: inflates beyond the budget of {size_in_words(budget)}; do not use it")
+        packed = stream.seek(0, os.SEEK_END) - end
         stream.seek(0)
         deflated, plain = DeflatedExplicitVRLittleEndian.encode(), ExplicitVRLittleEndian.encode()
-        yield BytesIO(stream.read(end).replace(deflated, plain.ljust(len(deflated), b"\0")) + body)
+        inflated = BytesIO()
+        inflated.write(stream.read(end).replace(deflated, plain.ljust(len(deflated), b"\0")))
+        unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
+        while not unpacker.eof and (data := unpacker.unconsumed_tail or stream.read(CHUNK)):
+            inflated.write(unpacker.decompress(data, CHUNK))
+            if inflated.tell() > budget:
+                raise InputError(f"{file.name}: inflates beyond the budget of {size_in_words(budget)}; do not use it")
+            _refuse_bomb(file.name, packed, inflated.tell())
+        inflated.seek(0)
+        yield inflated

@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from mona_infer.dicom_slice import TIMES, Floats, Slice
 from mona_infer.errors import InputError
+from mona_infer.frame_times import frame_times
 
 SAME_PLACE = 0.01  # mm: repeats of one position carry the same text, neighbours are never this close
 COSINE = 1e-4  # scanners write cosines with 4-6 decimals; 1e-4 moves a corner by 0.05 mm in 500 mm
 PIXEL = 1e-4  # relative, on PixelSpacing: 0.05 mm across 500 mm
 OFF_GRID = 0.05  # mm an image may lie off the regular grid (positions rounded to 0.1 mm), or 1 % of the spacing
+JITTER = 1.0  # mm, or a fifth of the spacing: what is off by less is read as if it were on the grid, with a note
 TILT = 0.2  # degrees between stack and normal before the user is told
 CLOCKS = (0, 1, 3)  # those of TIMES that are times: where one is recorded and equal, a counter proves nothing
 
@@ -29,6 +31,7 @@ class Stack:
     affine: Floats
     notes: tuple[str, ...]
     frames: int  # that were there to choose from
+    times: tuple[float, ...]  # seconds at which those were taken, from the first on; empty where the files do not say
 
 
 def arrange(slices: Sequence[Slice], frame: int | None, where: str) -> Stack:
@@ -38,9 +41,9 @@ def arrange(slices: Sequence[Slice], frame: int | None, where: str) -> Stack:
     ImageOrientationPatient does (PS3.3 C.7.6.2.1.1).
     """
     _refuse_mixtures(slices, where)
-    seen: dict[tuple[str, int], Slice] = {}
+    seen: dict[tuple[str, int, tuple[int, int] | None], Slice] = {}
     for image in slices:
-        twin = seen.setdefault((image.uid, image.frame), image)
+        twin = seen.setdefault((image.uid, image.frame, image.tile), image)
         if twin is not image:
             raise InputError(f"{twin.name} and {image.name} are copies of one image; remove one of them")
     row, column = slices[0].orientation.reshape(2, 3)
@@ -50,8 +53,10 @@ def arrange(slices: Sequence[Slice], frame: int | None, where: str) -> Stack:
     order = np.argsort(heights, kind="stable")
     breaks = np.flatnonzero(np.diff(heights[order]) > SAME_PLACE) + 1
     planes = [[slices[at] for at in plane] for plane in np.split(order, breaks)]
-    chosen, notes = _one_frame(planes, frame, where)
-    step = _step(chosen, normal, where)
+    chosen, notes, times = _one_frame(planes, frame, where)
+    step, jitter = _step(chosen, normal, where)
+    if jitter and step is not None:
+        notes.append(f"slices lie up to {jitter:.2f} mm off an even stack: read as {np.linalg.norm(step):.4g} mm apart")
     if step is None:
         thickness = chosen[0].thickness
         if thickness is None:
@@ -67,7 +72,7 @@ def arrange(slices: Sequence[Slice], frame: int | None, where: str) -> Stack:
     between_rows, between_columns = chosen[0].spacing
     affine[:3] = np.stack([row * between_columns, column * between_rows, step, chosen[0].position], axis=1)
     affine[:2] *= -1  # DICOM's left and posterior become NIfTI's right and anterior
-    return Stack(tuple(chosen), affine, tuple(notes), len(slices) // len(planes))
+    return Stack(tuple(chosen), affine, tuple(notes), len(slices) // len(planes), times)
 
 
 def _refuse_mixtures(slices: Sequence[Slice], where: str) -> None:
@@ -94,7 +99,9 @@ def _refuse_mixtures(slices: Sequence[Slice], where: str) -> None:
             )
 
 
-def _one_frame(planes: list[list[Slice]], frame: int | None, where: str) -> tuple[list[Slice], list[str]]:
+def _one_frame(
+    planes: list[list[Slice]], frame: int | None, where: str
+) -> tuple[list[Slice], list[str], tuple[float, ...]]:
     """One image per plane: all there is, or the asked-for frame of a cine (every plane imaged T > 1 times)."""
     for plane in planes:
         for other in plane[1:]:
@@ -115,7 +122,7 @@ def _one_frame(planes: list[list[Slice]], frame: int | None, where: str) -> tupl
     if frames == 1:
         if frame not in (None, 0):
             raise InputError(f"{where}: has 1 frame, so --frame can only be 0, not {frame}")
-        return [plane[0] for plane in planes], []
+        return [plane[0] for plane in planes], [], ()
     at = _time_key(planes)
     if at is None:
         raise InputError(
@@ -129,7 +136,9 @@ def _one_frame(planes: list[list[Slice]], frame: int | None, where: str) -> tupl
         )
     key: Callable[[Slice], Any] = lambda image: image.times[at]  # noqa: E731
     note = f"frame {frame} of {frames} (0 to {frames - 1}), in the order of {TIMES[at][0]}"
-    return [sorted(plane, key=key)[frame] for plane in planes], [note]
+    ordered = [sorted(plane, key=key) for plane in planes]
+    times, uneven = frame_times(ordered)
+    return [plane[frame] for plane in ordered], [note, *uneven], times
 
 
 def _time_key(planes: list[list[Slice]]) -> int | None:
@@ -145,11 +154,14 @@ def _time_key(planes: list[list[Slice]]) -> int | None:
     return None
 
 
-def _step(chosen: list[Slice], normal: Floats, where: str) -> Floats | None:
-    """Millimetres from one slice to the next, first to last, once no slice is missing and none is off the grid."""
+def _step(chosen: list[Slice], normal: Floats, where: str) -> tuple[Floats | None, float]:
+    """Millimetres from one slice to the next, first to last, once no slice is missing and none is far off the grid.
+
+    And how far the worst is off, where that is more than rounding.
+    """
     n = len(chosen)
     if n == 1:
-        return None
+        return None, 0.0
     positions = np.array([image.position for image in chosen])
     heights = positions @ normal
     gaps = np.diff(heights)
@@ -166,12 +178,12 @@ def _step(chosen: list[Slice], normal: Floats, where: str) -> Floats | None:
         )
     step: Floats = (positions[-1] - positions[0]) / (n - 1)
     off = np.linalg.norm(positions - positions[0] - np.arange(n)[:, None] * step, axis=1)
-    # A fifth of the spacing caps the rest, so that 0.05 mm cannot hide a misplaced slice of a micro-CT.
-    allowed = min(max(OFF_GRID, 0.01 * usual), 0.2 * usual)
+    # A fifth of the spacing caps both, so that no millimetre can hide a misplaced slice of a micro-CT.
+    silent, allowed = (min(limit, 0.2 * usual) for limit in (max(OFF_GRID, 0.01 * usual), JITTER))
     if off.max() > allowed:
         worst = int(off.argmax())
         raise InputError(
             f"{where}: the slices are not evenly spaced: {chosen[worst].name} lies {off[worst]:.2f} mm from where "
             f"a regular stack has it (allowed: {allowed:.2g} mm); resample the series or choose another"
         )
-    return step
+    return step, float(off.max()) if off.max() > silent else 0.0

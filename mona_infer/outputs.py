@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mona_infer.cine import ejection
 from mona_infer.doubts import doubts
 from mona_infer.findings import COLUMNS, findings, preview, scores
+from mona_infer.frame_times import interval
 from mona_infer.jobs import SEG, Job
 from mona_infer.model import Model
 from mona_infer.nifti import nifti_writer
@@ -67,6 +68,10 @@ class Output:
             notes = found.mask.notes if frames == 1 else [n for n in found.mask.notes if not n.startswith("frame ")]
             self._case["spacing"] = [round(s, 6) for s in found.mask.spacing]
             self._case["warnings"] = [*notes, *doubts(found.stack)]
+            if frames > 1:
+                times, step = found.mask.times, interval(found.mask.times)
+                self._case["frame_times_ms"] = [round(1e3 * t, 3) for t in times] or None
+                self._case["frame_interval_ms"] = None if step is None else round(1e3 * step, 3)
             self._open(found, frames)
         entry: dict[str, Any] = {"classes": findings(found)}
         if reference is not None:

@@ -29,6 +29,7 @@ class Volume:
     header: Any = None  # the NIfTI header, so that a mask can repeat its codes and quaternions to the bit
     notes: tuple[str, ...] = ()  # what the reader noticed and the user should hear
     frames: int = 1  # in the file that this one was read from
+    times: tuple[float, ...] = ()  # of a DICOM cine: seconds from its first frame to each, where the files say so
     origin: tuple[Any, ...] = ()  # of a DICOM series, where asked for: header and frame number of each slice k
 
     def __post_init__(self) -> None:

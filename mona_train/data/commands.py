@@ -1,4 +1,4 @@
-"""`mona data prepare | check | info`."""
+"""`mona data prepare | check | info | series`."""
 
 from __future__ import annotations
 
@@ -92,6 +92,38 @@ def info(
         for key, value in facts.items():
             typer.echo(f"{key + ':':20} {_words(value)}")
         typer.echo(f"wrote {where}")
+
+
+@app.command(cls=OutputCommand)
+def series(
+    folder: Path = typer.Argument(..., metavar="FOLDER", help="A DICOM folder, a zip of one, or a DICOM file."),
+    json_path: str | None = typer.Option(None, "--json", metavar="[FILE]", help="Write one JSON object."),
+) -> None:
+    """List the series of a DICOM folder or zip; the UID is what `mona segment --series` takes."""
+    from dataclasses import asdict
+
+    from mona_infer.dicom_series import list_series
+    from mona_infer.memory import memory_budget
+
+    found, notes = list_series(folder, memory_budget())
+    if json_path:
+        report = {"folder": str(folder), "series": [asdict(one) for one in found], "notes": notes}
+        _write(json_path, json.dumps(report, indent=2) + "\n")
+    if json_path == "-":
+        return
+    for one in found:
+        slices = f"{one.slices} slice(s) of " if one.slices else ""
+        frames = f", {one.frames} frames" if one.frames and one.frames > 1 else ""
+        every = f" every {one.frame_interval_ms:.4g} ms" if one.frame_interval_ms else ""
+        spacing = f", {' x '.join(f'{s:.4g}' for s in one.spacing)} mm" if one.spacing else ""
+        typer.echo(f"{one.number or '-':>4}  {one.modality or '-':4} {one.description or '(no description)'}")
+        typer.echo(f"      {slices}{one.columns} x {one.rows}{spacing}{frames}{every}; {one.files} file(s)")
+        typer.echo(f"      UID {one.uid or '(none)'}")
+        for words in ([f"cannot be read: {one.problem}"] if one.problem else []) + list(one.notes):
+            typer.echo(f"      {words}")
+    for words in notes:
+        typer.echo(f"note: {words}")
+    typer.echo(f"{folder}: {len(found)} series")
 
 
 def prepared(name: str, source: Path | None, out: Path | None = None, size: str | None = None) -> Cache:

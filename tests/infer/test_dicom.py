@@ -191,7 +191,27 @@ def test_rounded_positions_are_accepted(tmp_path, by):
     np.testing.assert_allclose(read(tmp_path).affine, AXIAL, atol=1e-9)
 
 
-@pytest.mark.parametrize("by", [(0, 0, 0.06), (0, 0, 1.2), (0.3, 0, 0)])
+@pytest.mark.parametrize("by", [(0, 0, 0.06), (0, 0, 0.45), (0.3, 0, 0)])
+def test_jitter_below_a_millimetre_is_read_with_a_note(tmp_path, by):
+    write_series(tmp_path, scan((6, 5, 8)), AXIAL, ImagePositionPatient=moved(3, by))
+    volume = read(tmp_path)
+    np.testing.assert_array_equal(volume.voxels, scan((6, 5, 8)))
+    np.testing.assert_allclose(volume.affine, AXIAL, atol=1e-9)
+    assert volume.notes == (f"slices lie up to {np.linalg.norm(by):.2f} mm off an even stack: read as 2.5 mm apart",)
+
+
+def test_jitter_of_a_millimetre_is_refused_however_thick_the_slices(tmp_path):
+    affine = np.diag([1.0, 1.0, 20.0, 1.0])
+    for off, ends in ((0.9, "read"), (1.1, "refused")):
+        places = lambda k, off=off: decimals([0, 0, 20 * k + off * (k == 3)])  # noqa: E731
+        write_series(tmp_path, scan((6, 5, 8)), affine, ImagePositionPatient=places)
+        if ends == "read":
+            assert "0.90 mm" in read(tmp_path).notes[0]
+        else:
+            refused(tmp_path, "not evenly spaced", "0003.dcm")
+
+
+@pytest.mark.parametrize("by", [(0, 0, 0.6), (0, 0, 1.2), (0.6, 0, 0)])
 def test_irregular_positions_are_refused(tmp_path, by):
     write_series(tmp_path, scan((6, 5, 8)), AXIAL, ImagePositionPatient=moved(3, by))
     refused(tmp_path, "not evenly spaced", "0003.dcm")
@@ -207,23 +227,53 @@ def test_thin_slices_are_held_to_a_fifth_of_their_spacing(tmp_path):
     refused(tmp_path, "not evenly spaced", "0003.dcm")
 
 
-@pytest.mark.parametrize("own_uid", [False, True])
-def test_a_position_shown_twice_is_refused(tmp_path, own_uid):
+def test_a_position_shown_twice_is_refused(tmp_path):
     files = write_series(tmp_path, scan(), AXIAL)
     ds = pydicom.dcmread(files[2])
-    if own_uid:
-        ds.SOPInstanceUID = generate_uid()
-        ds.InstanceNumber = 77
+    ds.SOPInstanceUID = generate_uid()
+    ds.InstanceNumber = 77
     ds.save_as(tmp_path / "again.dcm")
     refused(tmp_path, files[2], tmp_path / "again.dcm")
 
 
-def test_a_whole_copy_of_the_series_is_not_a_cine(tmp_path):
-    for file in write_series(tmp_path / "a", scan(), AXIAL):
+@pytest.mark.parametrize("what", ["pixels", "position"])
+def test_two_versions_of_one_image_are_refused(tmp_path, what):
+    files = write_series(tmp_path, scan(), AXIAL)
+    ds = pydicom.dcmread(files[2])
+    if what == "pixels":
+        ds.PixelData = ds.PixelData[:-1] + bytes([ds.PixelData[-1] ^ 1])
+    else:
+        ds.ImagePositionPatient = [0, 0, 99]
+    ds.save_as(tmp_path / "again.dcm")
+    refused(tmp_path, files[2], tmp_path / "again.dcm", "two versions of one image")
+
+
+@pytest.mark.parametrize("compress", [None, RLELossless], ids=["plain", "rle"])
+def test_exact_copies_are_read_once_with_a_note(tmp_path, compress):
+    files = write_series(tmp_path / "a", scan(), AXIAL, compress=compress)
+    shutil.copy(files[2], tmp_path / "a" / "again.dcm")
+    volume = read(tmp_path)
+    np.testing.assert_array_equal(volume.voxels, scan())
+    assert volume.notes == (f"passed over 1 file(s) that are exact copies, such as {tmp_path / 'a' / 'again.dcm'}",)
+    for file in files:
         (tmp_path / "b").mkdir(exist_ok=True)
         shutil.copy(file, tmp_path / "b")
-    refused(tmp_path, "copies of one image")
-    refused(tmp_path, "copies of one image", frame=0)
+    volume = read(tmp_path)
+    assert (volume.frames, volume.shape) == (1, (6, 5, 4))
+    assert "5 file(s) that are exact copies" in volume.notes[0]
+
+
+def test_zeros_after_the_pixels_are_read_with_a_note(tmp_path):
+    """MR_small_padded.dcm of pydicom; what is not zero means that a size is wrong."""
+    padding = lambda k: np.ascontiguousarray(scan()[:, :, k].T).tobytes() + bytes(60 if k == 2 else 0)  # noqa: E731
+    files = write_series(tmp_path, scan(), AXIAL, PixelData=padding, DataSetTrailingPadding=bytes(300))
+    volume = read(tmp_path)
+    np.testing.assert_array_equal(volume.voxels, scan())
+    assert volume.notes == (f"1 file(s) have zeros after the pixels, which were left out (60 bytes in {files[2]})",)
+    ds = pydicom.dcmread(files[2])
+    ds.PixelData = ds.PixelData[:-2] + b"\1\0"
+    ds.save_as(files[2])
+    refused(tmp_path, files[2], "need 60 bytes of pixels, found 120")
 
 
 def test_one_plane_at_two_places_is_refused(tmp_path):
@@ -289,7 +339,7 @@ def test_missing_tags_are_named_with_their_file(tmp_path, keyword):
         ({"RescaleSlope": 0}, "rescale slope"),
         ({"RescaleSlope": "1e300"}, "rescale slope"),
         ({"NumberOfFrames": 2}, "functional groups"),
-        ({"NumberOfFrames": 2**31 - 1}, "functional groups"),
+        ({"NumberOfFrames": 2**31 - 1}, "have no room"),
         ({"Rows": 4}, "need"),
         ({"Rows": 65535, "Columns": 65535}, "need"),
         ({"PixelData": None}, "pixel data"),
@@ -322,7 +372,13 @@ def test_the_largest_series_is_read_and_the_others_listed(three_series):
     volume = read(three_series)
     np.testing.assert_array_equal(volume.voxels, scan((6, 5, 7), seed=2))
     (note,) = volume.notes
-    for word in ("2 'T1 axial' with 7", "the most", "1 'scout' with 3", "3 'synthetic' with 4", "--series"):
+    for word in (
+        "2 'T1 axial' with 7 of 6x5 pixels",
+        "the most",
+        "1 'scout' with 3",
+        "3 'synthetic' with 4",
+        "--series",
+    ):
         assert word in note
 
 
@@ -737,7 +793,7 @@ def test_the_budget_is_checked_before_allocating_or_decoding(tmp_path, monkeypat
     voxels = scan((64, 64, 8))
     write_series(tmp_path, voxels, AXIAL, RescaleSlope=2)
     np.testing.assert_array_equal(read(tmp_path, budget=voxels.nbytes).voxels, voxels)
-    monkeypatch.setattr("mona_infer.dicom.iter_pixels", None)
+    monkeypatch.setattr("mona_infer.dicom_pixels.iter_pixels", None)
     monkeypatch.setattr(np, "empty", None)
     refused(tmp_path, "64x64x8 voxels", "of memory", budget=voxels.nbytes - 1)
 

@@ -1,0 +1,85 @@
+"""Which of the series in a folder is read, and how series are told apart in words."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from mona_infer.dicom_header import Damaged, Header
+from mona_infer.dicom_slice import shown
+from mona_infer.errors import InputError
+
+HOW = "choose with --series and a number, description or SeriesInstanceUID"
+LISTED = 8
+
+
+def by_series(headers: Sequence[Header]) -> dict[str, list[Header]]:
+    groups: dict[str, list[Header]] = defaultdict(list)
+    for header in headers:
+        groups[header.labels[0]].append(header)
+    return groups
+
+
+def choose(
+    headers: Sequence[Header], damaged: Sequence[Damaged], wanted: str | None, path: Path
+) -> tuple[list[Header], list[str]]:
+    """The headers of the series that is meant, and what the user should hear of the choice."""
+    groups = by_series(headers)
+    # A damaged file counts, or it could make another series the largest.
+    counts = {
+        uid: sum(header.frames for header in group) + sum(file.series == uid for file in damaged)
+        for uid, group in groups.items()
+    }
+    ranked = sorted(groups, key=lambda uid: -counts[uid])
+    if wanted is not None:
+        matching = [uid for uid in ranked if any(wanted in header.labels for header in groups[uid])]
+        lost = next((file for file in damaged if file.series == wanted), None)
+        if lost is not None and not matching:
+            raise lost.error
+        if len(matching) != 1:
+            found = f"{len(matching)} series match" if matching else "no series matches"
+            listing = _listed(matching or ranked, groups, counts)
+            raise InputError(f"{shown(path)}: {found} {wanted!r}; {HOW} (slices in each: {listing})")
+        return groups[matching[0]], _others_damage(damaged, matching[0], groups)
+    first, *others = ranked
+    if others and counts[first] == counts[others[0]]:
+        listing = _listed(ranked, groups, counts)
+        raise InputError(f"{shown(path)}: holds several series, none with the most slices ({listing}); {HOW}")
+    notes = _others_damage(damaged, first, groups)
+    if others:
+        read, also = _listed(ranked, groups, counts, 0, 1), _listed(ranked, groups, counts, 1)
+        notes.append(f"read series {read}, the most in {shown(path.name)}; also there: {also}; {HOW}")
+    return groups[first], notes
+
+
+def _listed(
+    uids: Sequence[str], groups: dict[str, list[Header]], counts: dict[str, int], start: int = 0, count: int = LISTED
+) -> str:
+    """Number, description, slices and size; the UID only of those that nothing else tells apart."""
+    names = [groups[uid][0].labels[1:] for uid in uids]
+    parts = []
+    for uid, name in list(zip(uids, names, strict=True))[start : start + count]:
+        rows, columns = (groups[uid][0].tags.get(word) for word in ("Rows", "Columns"))
+        unique = names.count(name) == 1
+        parts.append(
+            f"{name[0] or '(no number)'} {name[1]!r} with {counts[uid]} of {columns}x{rows} pixels"
+            + ("" if unique else f" (UID {uid or 'missing'})")
+        )
+    more = len(uids) - start - count
+    return ", ".join(parts) + (f" and {more} more" if more > 0 and count > 1 else "")
+
+
+def _others_damage(damaged: Sequence[Damaged], chosen: str, groups: dict[str, list[Header]]) -> list[str]:
+    """A note on the damaged files of other series; one that may belong to the chosen series is refused.
+
+    A file too damaged to name its series belongs to those it lies beside.
+    """
+    own = {header.file.folder for header in groups[chosen]}
+    others = {header.file.folder for uid, group in groups.items() if uid != chosen for header in group}
+    for file in damaged:
+        if file.series == chosen or (file.series is None and file.file.folder not in others - own):
+            raise file.error
+    if not damaged:
+        return []
+    return [f"passed over {len(damaged)} damaged file(s) of other series, such as {damaged[0].file.name}"]

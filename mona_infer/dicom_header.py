@@ -1,0 +1,136 @@
+"""The header of every image among some DICOM files; a damaged file is kept aside until it is known whose it is."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import SEEK_END
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from pydicom.datadict import tag_for_keyword
+from pydicom.dataset import Dataset
+from pydicom.filereader import read_partial
+from pydicom.uid import UID
+
+from mona_infer.dicom_limits import Meter, Metered
+from mona_infer.dicom_slice import NUMBERS_OF_TIME, TIMES, shown
+from mona_infer.dicom_source import File, one_sentence, opened
+from mona_infer.errors import InputError
+
+LABELS = ("Modality", "SeriesInstanceUID", "SeriesNumber", "SeriesDescription")
+MOSAIC_COUNT = 0x0019100A  # NumberOfImagesInMosaic, where 0019,0010 is SIEMENS MR HEADER
+KEYWORDS = (
+    *LABELS,
+    *("SOPInstanceUID", "ImageType"),
+    *("Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "PhotometricInterpretation"),
+    *("BitsAllocated", "PixelRepresentation", "RescaleSlope", "RescaleIntercept", "ModalityLUTSequence"),
+    *("ImagePositionPatient", "ImageOrientationPatient", "PixelSpacing", "SliceThickness"),
+    *("SpacingBetweenSlices", "SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"),
+    *(classic for classic, _ in TIMES),
+    *NUMBERS_OF_TIME,
+)
+TAGS = [*(cast(int, tag_for_keyword(word)) for word in KEYWORDS), 0x00190010, MOSAIC_COUNT]
+SHORT = frozenset(
+    [0x00080005, *(tag for tag, word in zip(TAGS, KEYWORDS, strict=False) if not word.endswith("Sequence"))]
+)
+SERIES_UID, BEFORE_IT = 0x0020000E, 20_000  # and steps that may lie before it
+SUFFIXES = (".dcm", ".dicom", ".ima")  # such a file that is not DICOM after all is worth a word
+
+
+@dataclass(frozen=True, eq=False)
+class Header:
+    file: File
+    tags: Dataset
+    meter: Meter  # goes on counting where sequences are parsed later
+    modality: str
+    labels: tuple[str, str, str]  # SeriesInstanceUID, SeriesNumber, SeriesDescription
+    frames: int
+    pixel_tag: int
+    pixel_start: int
+    pixel_length: int  # as declared
+    pixel_bytes: int  # as really left in the file
+
+
+@dataclass(frozen=True, eq=False)
+class Damaged:
+    """A file that ought to hold an image and cannot be read."""
+
+    file: File
+    series: str | None  # its SeriesInstanceUID, where that is still legible
+    error: InputError
+
+
+def read_headers(files: Sequence[File], path: Path, budget: int) -> tuple[list[Header], list[Damaged], list[str]]:
+    """The headers, the damaged files, and a note on files that only look like DICOM by name."""
+    headers, damaged, strange = list[Header](), list[Damaged](), list[str]()
+    for file in files:
+        wrong = ""
+        try:
+            with one_sentence(file.name), opened(file, budget) as stream:
+                if stream is None:
+                    strange += [file.name] if file.name.lower().endswith(SUFFIXES) else []
+                    continue
+                header = _header(file, stream)
+                headers += [header] if header else []
+        except InputError as error:
+            wrong = str(error)  # the error itself would keep the stream, which may be all of an unpacked file
+        if wrong:
+            damaged.append(Damaged(file, _series_of(file, budget), InputError(wrong)))
+    if not headers:
+        if damaged:
+            raise damaged[0].error
+        raise InputError(f"{shown(path)}: no DICOM image among its {len(files)} file(s); check the path")
+    note = f"passed over {len(strange)} file(s) named like DICOM that are not, such as {(strange or [''])[0]}"
+    return headers, damaged, [note] if strange else []
+
+
+def _header(file: File, stream: BinaryIO) -> Header | None:
+    size = stream.seek(0, SEEK_END)
+    stream.seek(0)
+    meter = Meter(file.name, size)
+    metered = Metered(stream, meter, SHORT)
+    tags = read_partial(cast(BinaryIO, metered), metered.stop, specific_tags=list(TAGS))
+    if tags.get("Rows") is None:
+        kind = UID(tags.file_meta.get("MediaStorageSOPClassUID", "")).name
+        if kind.endswith("Image Storage"):  # passing over it could shorten the stack unseen
+            raise InputError(f"{file.name}: cut off in its header ({shown(kind)}); copy or export it again")
+        if not kind and not any(tags.get(word) for word in ("SOPInstanceUID", "Modality")):
+            raise InputError(f"{file.name}: begins as DICOM but says nothing of itself; copy or export it again")
+        return None
+    frames = max(1, int(tags.get("NumberOfFrames") or 1))
+    # Read here, where any damage is met: pydicom converts a value only when it is asked for.
+    modality, *labels = (shown(tags.get(word)) for word in LABELS)
+    pixels = _pixel_element(stream, size, *tags.original_encoding)
+    return Header(file, tags, meter, modality, (labels[0], labels[1], labels[2]), frames, *pixels)
+
+
+def _series_of(file: File, budget: int) -> str | None:
+    """What a damaged file says of its series before the damage: only that far is read."""
+    try:
+        with opened(file, budget) as stream:
+            if stream is None:
+                return None
+            metered = Metered(stream, Meter(file.name, steps=BEFORE_IT), SHORT)
+            tags = read_partial(
+                cast(BinaryIO, metered),
+                lambda tag, vr, length: metered.stop(tag, vr, length) or tag > SERIES_UID,
+                specific_tags=[SERIES_UID],
+            )
+            return shown(tags.get("SeriesInstanceUID")) or None
+    except Exception:  # the damage was reported already; that it is met again says nothing new
+        return None
+
+
+def _pixel_element(
+    stream: BinaryIO, size: int, implicit: bool | None, little: bool | None
+) -> tuple[int, int, int, int]:
+    """Tag, start, declared length and real bytes of the value that reading stopped before (PS3.5 7.1)."""
+    order, start = "<" if little else ">", stream.tell() + (8 if implicit else 12)
+    head = stream.read(12)
+    if len(head) < 12:
+        return 0, 0, 0, 0
+    group, element = struct.unpack(f"{order}HH", head[:4])
+    (length,) = struct.unpack(f"{order}L", head[4:8] if implicit else head[8:])
+    return group << 16 | element, start, length, size - start

@@ -1,0 +1,116 @@
+"""What reading a DICOM header may cost: so many steps, whatever the file says of itself.
+
+pydicom takes one step for every eight bytes of zeros, and a Dataset for every empty item of a sequence: 64 MB of either
+kept it busy for 25 s and 113 s.  A real header needs a few thousand steps, and one with functional groups a few
+hundred for each frame.
+"""
+
+from __future__ import annotations
+
+from io import SEEK_SET, BytesIO
+from typing import BinaryIO, cast
+
+from pydicom.dataelem import RawDataElement
+from pydicom.dataset import Dataset
+from pydicom.filereader import read_sequence_item
+
+from mona_infer.errors import InputError
+
+STEPS = 100_000  # reads of a header without frames; the longest classic ones need about 5,000
+STEPS_A_FRAME = 1_000  # nibabel's philips_mprage.dcm.gz: 263
+BYTES_A_STEP = 4  # of that file 7.4, of the barest functional groups 6.8, of empty items 2.7
+BYTES_A_FRAME = 128  # with its place and its pixels, however compressed, no frame takes less of a file
+VALUE = 1 << 16  # bytes of a value that is no sequence: all that are read here are short texts and numbers
+UNDEFINED = 0xFFFFFFFF  # a length that says "until the delimiter"
+NUMBER_OF_FRAMES = 0x00280008
+PIXELS = (0x7FE00008, 0x7FE00009, 0x7FE00010)  # as floats, doubles and integers
+
+
+class Meter:
+    """Counts the steps of one file's header, and ends them where no real header would go on."""
+
+    def __init__(self, name: str, size: int = 0, steps: int = STEPS) -> None:
+        self.name, self._size, self._steps = name, size, steps
+        self._limit, self._more, self._used, self._bytes = steps, 0, 0, 0
+
+    def allow_frames(self, count: int) -> None:
+        if count > 1 and count * BYTES_A_FRAME > self._size:
+            raise InputError(
+                f"{self.name}: NumberOfFrames says {count:,}, for which its {self._size:,} bytes have no room; "
+                "copy or export it again"
+            )
+        self._more = STEPS_A_FRAME * count
+
+    def step(self, count: int) -> None:
+        """A read of `count` bytes."""
+        self._used += 1
+        self._bytes += min(count, 64)  # what is read in one piece, and parsed later if at all, earns no steps
+        if self._used > self._limit:
+            self._limit = self._steps + min(self._more, self._bytes // BYTES_A_STEP)
+            if self._used > self._limit:
+                raise InputError(
+                    f"{self.name}: its header has more elements than any scanner writes; it is damaged or hostile, do "
+                    "not use it"
+                )
+
+    def unread(self, count: int) -> None:
+        self._bytes -= min(count, 64)
+
+    def short(self, tag: int, length: int) -> None:
+        """Refuse a value that would be cut into millions of numbers."""
+        if VALUE < length < UNDEFINED:
+            raise InputError(
+                f"{self.name}: ({tag >> 16:04X},{tag & 0xFFFF:04X}) holds {length:,} bytes where a short value "
+                "belongs; copy or export it again"
+            )
+
+    def items(self, ds: Dataset, keyword: str, most: int) -> list[Dataset]:
+        """The first items of a sequence, no more than `most`; pydicom would parse all of them, and not count."""
+        if keyword not in ds:
+            return []
+        raw = ds.get_item(keyword)
+        if isinstance(raw, RawDataElement):
+            data, found = BytesIO(raw.value or b""), []
+            stream = cast(BinaryIO, Metered(data, self))
+            while len(found) < most and data.tell() < len(raw.value or b""):
+                item = read_sequence_item(stream, raw.is_implicit_VR, raw.is_little_endian, "iso8859")
+                if item is None:  # the delimiter
+                    break
+                found.append(item)
+        else:
+            found = list(raw.value)[:most]
+        for item in found:
+            for element in item.elements():
+                if isinstance(element, RawDataElement) and element.VR != "SQ":
+                    self.short(element.tag, element.length)
+        return found
+
+
+class Metered:
+    """A stream whose every read is a step; `short` are the tags whose values must be short."""
+
+    def __init__(self, stream: BinaryIO, meter: Meter, short: frozenset[int] = frozenset()) -> None:
+        self._read, self._seek, self._meter, self._short = stream.read, stream.seek, meter, short
+        self.tell = stream.tell
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._read(size)
+        self._meter.step(len(data))
+        return data
+
+    def seek(self, offset: int, whence: int = SEEK_SET) -> int:
+        back = self.tell() - offset if whence == SEEK_SET else -offset
+        if back > 0:
+            self._meter.unread(back)  # pydicom looks ahead, which is no way forward
+        return self._seek(offset, whence)
+
+    def stop(self, tag: int, vr: str | None, length: int) -> bool:
+        """For pydicom's `stop_when`: before the pixels.  On the way, the number of frames raises what is allowed."""
+        if tag in self._short:
+            self._meter.short(tag, length)
+        if tag == NUMBER_OF_FRAMES and length <= 16:
+            at = self.tell()
+            text = self._read(length).strip(b" \0")
+            self.seek(at)
+            self._meter.allow_frames(int(text) if text.isdigit() else 0)
+        return tag in PIXELS

@@ -1,0 +1,175 @@
+"""The pixels of DICOM images: whether they are there and can be decoded, and the array of voxels they fill."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections import defaultdict
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from pydicom.encaps import get_frame
+from pydicom.pixels.decoders.base import get_decoder
+from pydicom.pixels.utils import iter_pixels
+from pydicom.uid import UID, RLELossless
+
+from mona_infer.dicom_header import Header
+from mona_infer.dicom_slice import Slice, shown
+from mona_infer.dicom_source import one_sentence, opened
+from mona_infer.dicom_stack import Stack
+from mona_infer.errors import InputError, MissingPart
+from mona_infer.memory import TooLarge
+from mona_infer.parts import install_command, requirements
+
+PIXEL_DATA = 0x7FE00010
+CHUNK = 1 << 20
+
+
+def _syntax(header: Header) -> UID:
+    return UID(header.tags.file_meta.get("TransferSyntaxUID", ""))
+
+
+def check_pixels(header: Header, image: Slice, budget: int) -> int:
+    """Refuse pixels that are not there or that nothing here can decode; how many bytes of padding follow them."""
+    name = header.file.name
+    if header.pixel_tag != PIXEL_DATA:
+        raise InputError(f"{name}: holds no integer pixel data (7FE0,0010); copy or export it again")
+    syntax = _syntax(header)
+    try:
+        decoder = get_decoder(syntax)
+    except NotImplementedError:
+        raise InputError(
+            f"{name}: transfer syntax {shown(syntax.name) or '(none given)'} is not supported; export it uncompressed"
+        ) from None
+    if not decoder.is_available:
+        jpeg2000, jpegls = "JPEG 2000" in syntax.name, "JPEG-LS" in syntax.name
+        package = "pylibjpeg-openjpeg" if jpeg2000 else "pyjpegls" if jpegls else "python-gdcm"
+        install = install_command(*requirements("dicom").values())
+        raise MissingPart(f"{name}: pixels are compressed as {syntax.name}, which needs {package}: {install}")
+    if decoder.is_encapsulated:
+        return 0
+    row = image.size[1] * image.dtype.itemsize
+    expected = image.size[0] * row * header.frames
+    # PS3.5 8.1.1 allows one byte of padding; some writers add more.  But only zeros are taken for padding: where a
+    # spare row or more holds values, Rows, Columns or BitsAllocated is wrong.
+    present = min(header.pixel_length, header.pixel_bytes)
+    spare = header.pixel_length - expected
+    if present < expected or (spare >= max(row, 2) and not _zeros(header, expected, present, budget)):
+        raise InputError(
+            f"{name}: {header.frames} frame(s) of {image.size[0]}x{image.size[1]} need {expected} bytes of pixels, "
+            f"found {present}; copy or export it again"
+        )
+    return spare if spare >= max(row, 2) else 0
+
+
+def _zeros(header: Header, start: int, end: int, budget: int) -> bool:
+    with opened(header.file, budget) as stream:
+        assert stream is not None
+        stream.seek(header.pixel_start + start)
+        return not any(any(stream.read(min(CHUNK, end - at))) for at in range(start, end, CHUNK))
+
+
+def pixel_digest(header: Header, budget: int) -> bytes:
+    """Of the pixels as they are stored, to tell whether two files hold the same."""
+    digest = sha256()
+    with one_sentence(header.file.name), opened(header.file, budget) as stream:
+        if stream is not None:
+            stream.seek(header.pixel_start)
+            left = min(header.pixel_length, header.pixel_bytes)
+            while left > 0 and (data := stream.read(min(CHUNK, left))):
+                digest.update(data)
+                left -= len(data)
+    return digest.digest()
+
+
+def _check_codestreams(stream: BinaryIO, header: Header, images: Sequence[Slice]) -> None:
+    """A codec makes room for the size its stream names, whatever the tags said: they must agree first."""
+    if _syntax(header) == RLELossless:  # has no size of its own
+        return
+    size = int(header.tags.Rows), int(header.tags.Columns)
+    for frame in sorted({image.frame for image in images}):
+        stream.seek(header.pixel_start)
+        found = _codestream_size(get_frame(stream, frame, number_of_frames=header.frames))
+        if found != (*size, 1):
+            name = next(image.name for image in images if image.frame == frame)
+            raise InputError(
+                f"{name}: the compressed image says rows, columns, colours {found} where the tags say "
+                f"{(*size, 1)}; export it again"
+            )
+
+
+def _codestream_size(code: bytes) -> tuple[int, int, int]:
+    """Rows, columns and colours in the frame header of JPEG, JPEG-LS or JPEG 2000; zeros where there is none."""
+    if not code.startswith(b"\xff\xd8"):
+        at = code.index(b"\xff\x4f\xff\x51")  # SOC, SIZ: ISO/IEC 15444-1 A.5.1
+        x1, y1, x0, y0, _, _, _, _, colours = struct.unpack_from(">8LH", code, at + 8)
+        return y1 - y0, x1 - x0, colours
+    at = 2
+    while code[at] == 0xFF:  # segments up to SOFn: ISO/IEC 10918-1 B.2.2, and 14495-1 for JPEG-LS (F7)
+        marker, length = struct.unpack_from(">BH", code, at + 1)
+        if marker == 0xF7 or (0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC)):
+            rows, columns, colours = struct.unpack_from(">HHB", code, at + 5)
+            return rows, columns, colours
+        at += 1 if marker == 0xFF else 2 + length  # FF may fill
+    return 0, 0, 0
+
+
+@contextmanager
+def _muted(codecs: bool) -> Iterator[None]:
+    """GDCM complains with fprintf(stderr) from C: only the descriptor itself can be held shut."""
+    try:
+        kept = os.dup(2) if codecs else -1
+    except OSError:  # a process without stderr has nothing to mute
+        kept = -1
+    if kept < 0:
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def read_voxels(
+    stack: Stack, headers: Sequence[Header], path: Path, budget: int, beside: int
+) -> tuple[NDArray[Any], float, float]:
+    """The array of the stack (i along a row, j down a column, k slice), filled one slice at a time."""
+    first = stack.slices[0]
+    rows, columns = first.size
+    one_rescale = len({image.rescale for image in stack.slices}) == 1  # PET and some MR rescale slice by slice
+    dtype = first.dtype if one_rescale else np.dtype(np.float32)
+    shape = (columns, rows, len(stack.slices))
+    need = columns * rows * len(stack.slices) * (dtype.itemsize + beside)
+    if need > budget:
+        what = f"{shown(path)} ({columns}x{rows}x{len(stack.slices)} voxels)"
+        raise TooLarge(what, need, budget, "take a machine with more, or a smaller series")
+    voxels = np.empty(shape, dtype, order="F")
+    by_file: dict[int, dict[int, list[tuple[int, Slice]]]] = defaultdict(lambda: defaultdict(list))
+    for k, image in enumerate(stack.slices):
+        by_file[image.file][image.frame].append((k, image))  # the tiles of a mosaic share a frame
+    for at, wanted in by_file.items():
+        file, compressed = headers[at].file, _syntax(headers[at]).is_encapsulated
+        with one_sentence(file.name), opened(file, budget) as stream, _muted(compressed):
+            if stream is None:
+                raise InputError(f"{file.name}: changed while it was read; read it again")
+            if compressed:
+                _check_codestreams(stream, headers[at], [image for images in wanted.values() for _, image in images])
+            decoded = iter_pixels(stream, indices=list(wanted), raw=True)
+            # Closed before the stream is, which the generator rewinds when it ends.
+            with closing(cast(Generator[NDArray[Any], None, None], decoded)) as frames:
+                for images, frame in zip(wanted.values(), frames, strict=True):
+                    for k, image in images:
+                        top, left = image.tile or (0, 0)
+                        pixels = frame[top : top + rows, left : left + columns]
+                        slope, intercept = image.rescale
+                        voxels[:, :, k] = pixels.T if one_rescale else pixels.T * slope + intercept
+    return (voxels, *first.rescale) if one_rescale else (voxels, 1.0, 0.0)

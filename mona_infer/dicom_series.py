@@ -1,0 +1,73 @@
+"""What series a DICOM folder, zip or file holds: for `mona data series`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mona_infer.dicom import _ONE_AT_A_TIME, _quiet, slices_in, without_copies
+from mona_infer.dicom_choice import by_series
+from mona_infer.dicom_header import Header, read_headers
+from mona_infer.dicom_slice import shown
+from mona_infer.dicom_source import files_at
+from mona_infer.dicom_stack import arrange
+from mona_infer.errors import MonaError
+from mona_infer.frame_times import interval
+
+
+@dataclass(frozen=True)
+class Series:
+    """One series; where it cannot be read as a volume, `problem` says why and its geometry is unknown."""
+
+    number: str
+    description: str
+    modality: str
+    uid: str
+    files: int
+    columns: int
+    rows: int
+    slices: int | None = None
+    frames: int | None = None
+    spacing: tuple[float, float, float] | None = None  # mm along a row, down a column, from slice to slice
+    frame_interval_ms: float | None = None
+    notes: tuple[str, ...] = ()
+    problem: str | None = None
+
+
+def list_series(path: Path, budget: int) -> tuple[list[Series], list[str]]:
+    """Every series by number, and what was passed over; only headers are read."""
+    with files_at(path, budget) as files, _ONE_AT_A_TIME, _quiet():
+        headers, damaged, passed_over = read_headers(files, path, budget)
+        found = [_series(group, path, budget) for group in by_series(headers).values()]
+    ranked = sorted(found, key=lambda one: (int(one.number) if one.number.isdecimal() else 1 << 31, one.uid))
+    return ranked, [*passed_over, *(str(file.error) for file in damaged)]
+
+
+def _series(headers: list[Header], path: Path, budget: int) -> Series:
+    first = headers[0]
+    uid, number, description = first.labels
+    size = [int(first.tags.get(word) or 0) for word in ("Columns", "Rows")]
+    about: dict[str, Any] = {"number": number, "description": description, "modality": first.modality, "uid": uid}
+    about["files"] = len(headers)
+    try:
+        kept, copies = without_copies(headers, budget)
+        slices, padded = slices_in(kept, budget)
+        stack = arrange(slices, 0, shown(path))
+    except MonaError as error:  # said of this series only; the others are listed all the same
+        return Series(**about, columns=size[0], rows=size[1], problem=str(error))
+    step = interval(stack.times)
+    rows, columns = stack.slices[0].size  # of a mosaic, those of a tile
+    spacing = np.linalg.norm(stack.affine[:3, :3], axis=0).round(6)
+    return Series(
+        **about,
+        columns=columns,
+        rows=rows,
+        slices=len(stack.slices),
+        frames=stack.frames,
+        spacing=(float(spacing[0]), float(spacing[1]), float(spacing[2])),
+        frame_interval_ms=None if step is None else round(1e3 * step, 3),
+        notes=(*copies, *padded, *(note for note in stack.notes if not note.startswith("frame "))),
+    )
