@@ -25,15 +25,16 @@ def in_steps(logits: Logits, winner: Labels) -> NDArray[np.uint8]:
     Rounding makes equals of probabilities that differ by less than a step.  The winner is then raised to one step
     above the others, so that whoever takes the largest finds the mask, whatever rule for ties they have.
     """
-    steps = np.empty(logits.shape, np.uint8)
+    classes = logits.shape[1]
+    steps: NDArray[np.uint8] = np.empty(logits.shape, np.uint8)
     for n in range(len(logits)):  # one slice at a time: at native size their floats are the largest thing held
         chances = softmax(logits[n : n + 1])[0]
         chances *= STEPS
         steps[n] = np.rint(chances, out=chances)
     rival = np.zeros(winner.shape, np.uint8)
-    for c in range(steps.shape[1]):
+    for c in range(classes):
         np.maximum(rival, steps[:, c], out=rival, where=winner != c)
     rival += 1  # two probabilities above 1/2 there cannot be, so this never passes 255
-    for c in range(steps.shape[1]):
+    for c in range(classes):
         np.maximum(rival, steps[:, c], out=steps[:, c], where=winner == c)
     return steps

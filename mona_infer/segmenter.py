@@ -36,8 +36,8 @@ class Segmentation:
     mask: Volume
     stack: SliceStack
     confidence: dict[str, float] = field(default_factory=dict)  # class -> mean probability where it was chosen
-    # class -> uint8, in steps of 1/255.  At every voxel the largest is that of the mask's class; but where `largest` has
-    # removed a piece, they still say what the network saw there.
+    # class -> uint8, in steps of 1/255.  At every voxel the largest is that of the mask's class; where `largest` has
+    # removed a piece, they still show what the network saw.
     probabilities: dict[str, Volume] = field(default_factory=dict)
 
 
