@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mona_infer.errors import InputError
+from mona_infer.pairing import REFERENCE, SUFFIXES, reference_of, scans_in, stem
 
-SUFFIXES = (".nii.gz", ".nii")
 SEG = ".dcm"  # a mask of this name is a DICOM Segmentation
 LEFT_BEHIND = 3600  # seconds: a temporary file older than this belongs to a process that was killed
 
@@ -35,6 +35,12 @@ def find_jobs(scan: Path, out: Path, reference: Path | None = None) -> tuple[lis
             )
         if out.resolve() == scan.resolve():
             raise InputError(f"{out} is the scan itself; give the mask another name")
+        if scan.is_dir() and (count := scans_in(scan)):
+            raise InputError(
+                f"{scan} is a folder of {count} scans and {out} is the name of one mask; give --out a folder's name"
+            )
+        if reference is not None and reference.is_dir() and scan.is_file() and scans_in(reference):
+            reference = reference_of(_stem(scan), reference)
         return [Job(_stem(scan), scan, out, reference)], False
     if not scan.is_dir():
         raise InputError(f"{out}: the mask of a scan is written as .nii or .nii.gz, of a DICOM series also as .dcm")
@@ -76,8 +82,8 @@ def _cases(folder: Path) -> Iterator[Path]:
 
 def _is_label(path: Path, names: set[str]) -> bool:
     """ACDC keeps references beside scans: x_gt.nii.gz is no scan where x.nii.gz is one."""
-    stem = _stem(path)
-    return stem.endswith("_gt") and any(f"{stem.removesuffix('_gt')}{suffix}" in names for suffix in SUFFIXES)
+    plain = _stem(path).removesuffix(REFERENCE)
+    return plain != _stem(path) and any(f"{plain}{suffix}" in names for suffix in SUFFIXES)
 
 
 def _reference(name: str, reference: Path | None) -> Path | None:
@@ -85,12 +91,8 @@ def _reference(name: str, reference: Path | None) -> Path | None:
         return None
     if not reference.is_dir():
         raise InputError(f"{reference} is a file; for a folder of scans --reference is a folder with the same names")
-    found = [reference / f"{name}{end}{suffix}" for end in ("_gt", "") for suffix in SUFFIXES]
-    path = next((p for p in found if p.is_file()), None)
-    if path is None:
-        raise InputError(f"{reference} has no reference for {name}: neither {found[2].name} nor {found[0].name}")
-    return path
+    return reference_of(name, reference)
 
 
 def _stem(path: Path) -> str:
-    return path.name if path.is_dir() else path.name.removesuffix(".gz").removesuffix(".nii").removesuffix(".zip")
+    return path.name if path.is_dir() else stem(path).removesuffix(".zip")

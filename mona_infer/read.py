@@ -58,12 +58,12 @@ def _is_nifti(path: Path) -> bool:
         raise InputError(f"{path} does not exist")
     if path.name.lower().endswith((".nii", ".nii.gz")) and path.is_file():
         return True
-    if path.is_dir() or path.suffix.lower() in (".zip", ".dcm", ".ima") or _is_dicom(path):
+    if path.is_dir() or path.suffix.lower() in (".zip", ".dcm", ".ima") or is_dicom(path):
         return False
     raise InputError(f"{path} is neither NIfTI (.nii, .nii.gz) nor DICOM (a folder, a .zip or a .dcm file)")
 
 
-def _is_dicom(path: Path) -> bool:
+def is_dicom(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             return file.read(132)[128:] == b"DICM"  # PS3.10 7.1

@@ -95,9 +95,10 @@ def test_evaluate_json_is_one_object(folders):
     assert (report["definition"], report["unit"]) == ("sound", "mm")
     assert [case["case"] for case in report["cases"]] == ["case0", "case1", "case2"]
     scores = report["cases"][0]["classes"]["1"]
-    assert {"dsc", "jaccard", "asd", "assd", "hd95"} <= set(scores)
+    assert {"dsc", "jaccard", "sensitivity", "precision", "nsd", "asd", "assd", "hd95", "hd"} <= set(scores)
     assert report["cases"][2]["classes"]["2"] == {
-        "dsc": 0.0, "jaccard": 0.0, "asd": None, "assd": None, "hd95": None, "miss": True,
+        "name": "2", "dsc": 0.0, "jaccard": 0.0, "sensitivity": 0.0, "precision": None, "nsd": 0.0,
+        "asd": None, "assd": None, "hd95": None, "hd": None, "miss": True,
     }  # fmt: skip
     assert report["mean"]["classes"]["2"]["miss_rate"] == pytest.approx(1 / 3)
     assert report["mean"]["classes"]["2"]["assd"] > report["mean"]["classes"]["2"]["scored"]["assd"]
@@ -117,6 +118,59 @@ def test_evaluate_writes_files_and_names_them_last(folders):
     assert len(rows) == 6
     assert rows[0]["spacing"] == "1.5x1.5x10"
     assert {row["definition"] for row in rows} == {"paper"}
+
+
+def test_classes_are_named_in_csv_and_json(folders):
+    args = "evaluate", "pred", "ref", "--classes", "1=right ventricle,2", "--tolerance", "1.5"
+    rows = list(csv.DictReader(io.StringIO(mona(*args, "--csv", cwd=folders).stdout)))
+    assert [(row["class"], row["name"]) for row in rows[:2]] == [("1", "right ventricle"), ("2", "2")]
+    assert float(rows[0]["nsd"]) > 0.5
+    assert rows[0]["tolerance"] == "1.5"
+    report = json.loads(mona(*args, "--json", cwd=folders).stdout)
+    assert report["cases"][0]["classes"]["1"]["name"] == "right ventricle"
+    assert report["mean"]["classes"]["1"]["name"] == "right ventricle"
+    assert report["tolerance"] == 1.5
+
+
+def test_predictions_without_a_reference_are_counted_and_named(folders):
+    for name in ("more", "extra"):
+        (folders / "pred" / "case0.nii.gz").rename(folders / "pred" / f"{name}.nii.gz")
+        (folders / "pred" / "case0.nii.gz").write_bytes((folders / "pred" / f"{name}.nii.gz").read_bytes())
+    done = mona("evaluate", "pred", "ref", "--json", cwd=folders)
+    assert done.returncode == 0
+    assert done.stderr == "note: pred: 2 masks have no reference, not measured: extra, more\n"
+    assert json.loads(done.stdout)["without_reference"] == ["extra", "more"]
+
+
+def test_a_scan_given_as_a_mask_is_refused_in_words(folders):
+    noise = np.random.default_rng(0).integers(0, 1000, (24, 20, 6)).astype(np.int16)
+    nib.save(nib.Nifti1Image(noise, AFFINE), folders / "scan.nii.gz")
+    mask = folders / "ref" / "case0.nii.gz"
+    for pair in ((folders / "scan.nii.gz", mask), (mask, folders / "scan.nii.gz")):
+        done = mona("evaluate", *pair)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "scan.nii.gz looks like a scan, not a mask" in done.stderr
+    parcels = np.kron(np.arange(1, 1 + 6 * 5 * 3).reshape(6, 5, 3), np.ones((4, 4, 2))).astype(np.int16)  # 90 regions
+    nib.save(nib.Nifti1Image(parcels, AFFINE), folders / "parcels.nii.gz")
+    assert mona("evaluate", folders / "parcels.nii.gz", folders / "parcels.nii.gz").returncode == 0
+
+
+@pytest.mark.parametrize("width", [40, 50, 60, 80, 140])
+def test_tables_keep_their_numbers_at_any_width(folders, width, monkeypatch):
+    """No number is cut or folded, no class is lost; what has no room is named."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    done = mona("evaluate", folders / "pred", folders / "ref", "--classes", "1=right ventricle cavity,2=[Myo]")
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= width
+    report = json.loads(mona("evaluate", folders / "pred", folders / "ref", "--json").stdout)
+    (row,) = [line for line in lines if line.strip().startswith("case0")]
+    scores = report["cases"][0]["classes"]["1"]
+    assert f"{scores['dsc']:.3f}" in row.split()
+    assert (f"{scores['hd']:.2f}" in row.split()) == (width == 140)
+    assert ("Not shown for lack of room" in done.stdout) == (width < 140)
+    assert "…" not in done.stdout
+    assert any("[Myo]" in line for line in lines)
+    assert "class" in done.stdout
 
 
 def test_evaluate_speaks_its_rules(folders):

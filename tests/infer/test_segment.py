@@ -54,7 +54,10 @@ def test_a_scan_with_everything(here, capsys):
     report = json.loads(out[out.index("{") :])
     assert report == json.loads((here / "s.json").read_text())
     (case,) = report["cases"]
-    assert case["scores"]["LV"] == {"dsc": 1, "jaccard": 1, "asd": 0, "assd": 0, "hd95": 0, "miss": False}
+    assert case["scores"]["LV"] == {
+        "dsc": 1, "jaccard": 1, "sensitivity": 1, "precision": 1, "nsd": 1,
+        "asd": 0, "assd": 0, "hd95": 0, "hd": 0, "miss": False,
+    }  # fmt: skip
     entry = case["classes"]["LV"]
     assert entry["voxels"] == (first == 3).sum()
     assert entry["ml"] == pytest.approx(entry["voxels"] * 18 / 1000, rel=1e-3)
