@@ -15,6 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from mona_infer import __version__
 from mona_infer.errors import MonaError
+from mona_infer.pipes import outlive_readers
 
 # name -> ("module:function" or "module:Typer", what `mona --help` says).  Only here may mona_infer name mona_train.
 COMMANDS = {
@@ -93,6 +94,7 @@ def mona() -> None:
 
 def main() -> NoReturn:
     """Run a command; whatever the user can mend ends as one sentence on standard error."""
+    outlive_readers()
     try:
         code = app(standalone_mode=False) or 0
         if code == 130:  # how typer returns from Ctrl-C
@@ -101,9 +103,6 @@ def main() -> NoReturn:
         code = _complain(str(error), error.exit_code)
     except MemoryError:
         code = _complain("there is not enough memory for this; try a smaller volume or close other programs", 2)
-    except BrokenPipeError:  # `mona ... | head` is no failure; keep Python from complaining again at exit
-        sys.stderr.close()
-        code = 0
     except OSError as error:  # a full disk, a folder without rights: the user's to mend, wherever it shows
         code = _complain(f"{error.filename or 'input or output'}: {error.strerror or error}", 2)
     except Exception as error:

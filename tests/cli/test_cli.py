@@ -211,10 +211,17 @@ def test_a_missing_prediction_is_an_error_not_a_smaller_mean(folders):
     assert "no mask for 1 of 3 references (case1)" in done.stderr
 
 
-def test_a_reader_that_closes_the_pipe_is_no_error(folders):
-    command = f'"{MONA}" evaluate "{folders / "pred"}" "{folders / "ref"}" | head -1'
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
-    assert "Traceback" not in done.stderr
+COMMANDS_THAT_PRINT = ["evaluate pred ref", "evaluate pred ref --json", "doctor", "--help", "segment --help"]
+
+
+@pytest.mark.parametrize("command", COMMANDS_THAT_PRINT)
+def test_a_reader_that_goes_away_is_no_error(folders, command):
+    """`| head -1` at its worst: the reader has gone before the first line."""
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([MONA, *command.split()], stdout=write, stderr=subprocess.PIPE, cwd=folders, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_doctor_tells_what_is_missing_and_how_to_get_it():
