@@ -70,10 +70,12 @@ class Config:
     stages: dict[str, Any] = field(default_factory=dict)  # the settings of each stage, by its name
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.batch.labelled < 1 or self.batch.unlabelled < 0 or min(vars(self.every).values()) < 1:
+        if self.steps < 1 or self.batch.labelled < 1 or min(vars(self.every).values()) < 1:
             raise InputError(
                 "steps, batch.labelled and the intervals of [every] must be 1 or greater, batch.unlabelled 0 or greater"
             )
+        if self.batch.unlabelled < 0:
+            raise InputError(f"batch.unlabelled must be 0 or greater, found {self.batch.unlabelled}")
         if min(self.seed, self.split_seed or 0) < 0:
             raise InputError(f"the seed must be 0 or greater, found {min(self.seed, self.split_seed or 0)}")
         if min(vars(self.optimiser)[name] for name in ("lr", "momentum", "weight_decay")) < 0:
