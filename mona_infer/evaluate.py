@@ -23,12 +23,14 @@ def evaluate(
     ),
     definition: str = typer.Option("sound", help="'sound' (mm, misses count) or 'paper' (the published code's rules)."),
     tolerance: float = typer.Option(
-        2.0, min=0, help="NSD: how far apart two borders may lie, in mm (under 'paper': voxels)."
+        2.0, min=0, metavar="MM", help="NSD: how far apart two borders may lie (under 'paper': voxels)."
     ),
     classes: str = typer.Option(
         "", metavar="ID[=NAME],...", help="Classes to measure, e.g. 1=RV,2=Myo,3=LV. Default: all."
     ),
-    frame: int | None = typer.Option(None, min=0, help="Which frame of 4-D masks to measure, counted from 0."),
+    frame: int | None = typer.Option(
+        None, min=0, metavar="N", help="Which frame of 4-D masks to measure, counted from 0."
+    ),
     series: str | None = typer.Option(None, help="Which series of a DICOM prediction: number, description or UID."),
     csv_path: str | None = typer.Option(None, "--csv", metavar="[FILE]", help="Write one row per case and class."),
     json_path: str | None = typer.Option(None, "--json", metavar="[FILE]", help="Write one JSON object."),

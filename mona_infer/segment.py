@@ -32,8 +32,8 @@ def segment(
     series: str | None = typer.Option(None, help="Which series of a DICOM folder: number, description or UID."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Segment again what has a mask already."),
     force: bool = typer.Option(False, "--force", help="Also scans of another modality than the model's."),
-    threads: int = typer.Option(0, min=0, help="Of the network. Default: all cores."),
-    batch: int | None = typer.Option(None, min=1, help="Slices at a time. Default: what the engine likes best."),
+    threads: int = typer.Option(0, min=0, metavar="N", help="Of the network. Default: all cores."),
+    batch: int | None = typer.Option(None, min=1, metavar="N", help="Slices at a time. Default: the engine's best."),
     max_ram: str | None = typer.Option(None, metavar="SIZE", help="Hold no more memory than this, such as 2GB."),
     json_path: str | None = typer.Option(None, "--json", metavar="[FILE]", help="Write one JSON object."),
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
+import typer
 
 MONA = Path(sys.executable).with_name("mona")
 AFFINE = np.diag([1.5, 1.5, 10.0, 1.0])
@@ -209,6 +210,53 @@ def test_a_missing_prediction_is_an_error_not_a_smaller_mean(folders):
     done = mona("evaluate", folders / "pred", folders / "ref")
     assert done.returncode == 2
     assert "no mask for 1 of 3 references (case1)" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["segment", "evaluate", "train", "export", "demo", "doctor", "data prepare"])
+def test_help_shows_flags_as_flags_and_gives_examples_that_parse(command):
+    import shlex
+
+    from mona_infer.cli import app
+    from mona_infer.examples import EXAMPLES
+
+    text = mona(*command.split(), "--help").stdout
+    assert "<bool>" not in text
+    for example in EXAMPLES.get(command, ()):
+        assert example in text
+        words = shlex.split(example.partition("|")[0])
+        assert words[:2] == ["mona", command]
+        group = typer.main.get_command(app)
+        with group.make_context("mona", words[1:]) as parent:
+            group.get_command(parent, command).make_context(command, words[2:], parent=parent)  # knows every option
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("mona ev", ["evaluate"]),
+        ("mona segment --keep", ["--keep-largest"]),
+        ("mona evaluate --to", ["--tolerance"]),
+        ("mona data pre", ["prepare"]),
+        ("mona train --resume", ["--resume"]),
+    ],
+)
+def test_the_shell_completes_commands_and_options(typed, expected):
+    words = {"_MONA_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    done = subprocess.run([MONA], env=os.environ | words, capture_output=True, text=True, check=False)
+    assert (done.stdout.split(), done.stderr) == (expected, "")
+
+
+def test_completion_is_installed_into_the_home_folder(tmp_path):
+    for shell in ("bash", "zsh", "fish"):
+        assert "_MONA_COMPLETE" in mona("--show-completion", shell).stdout
+    env = os.environ | {"HOME": str(tmp_path)}
+    done = subprocess.run([MONA, "--install-completion", "bash"], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"wrote {tmp_path}")
+    check = f"source {tmp_path}/.bashrc; complete -p mona"
+    assert (
+        "_mona_completion" in subprocess.run(["bash", "-c", check], capture_output=True, text=True, check=True).stdout
+    )
+    assert mona("--show-completion", "cmd").returncode == 2
 
 
 COMMANDS_THAT_PRINT = ["evaluate pred ref", "evaluate pred ref --json", "doctor", "--help", "segment --help"]
