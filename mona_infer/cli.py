@@ -23,7 +23,7 @@ COMMANDS = {
     "train": ("mona_train.train:train", "Train a network from many scans and few labels."),
     "export": ("mona_train.export:export", "Make a model file of a run, and check it against the run."),
     "segment": ("mona_infer.segment:segment", "Segment a scan, or a folder of scans, with an exported model."),
-    "evaluate": ("mona_infer.evaluate:evaluate", "Measure masks against references: DSC, ASD, ASSD, HD95."),
+    "evaluate": ("mona_infer.evaluate:evaluate", "Measure masks against references: DSC, NSD, ASD, HD95."),
     "data": ("mona_train.data.commands:app", "Prepare a data set, check it, show what is in it."),
     "demo": ("mona_train.demo:demo", "Train on a small phantom, compare with supervised learning, draw a picture."),
     "doctor": ("mona_infer.doctor:doctor", "Show which parts work here, and how to install those that do not."),

@@ -74,6 +74,26 @@ def test_from_scan_to_scores_as_two_commands(model, tmp_path):
     assert done.returncode == 0
 
 
+def test_there_and_back_on_an_nnunet_data_set(model, tmp_path):
+    scans(tmp_path / "imagesTr", 2)
+    for path in (tmp_path / "imagesTr").iterdir():
+        path.rename(path.with_name(path.name.replace(".nii.gz", "_0000.nii.gz")))
+    (tmp_path / "labelsTr").mkdir()
+    for n in range(2):
+        label = np.minimum(models.scan(n, (24, 24, 8)) // 250, 3).astype(np.uint8)
+        nib.save(nib.Nifti1Image(label, AFFINE), tmp_path / "labelsTr" / f"case{n}.nii.gz")
+    command = ["segment", "imagesTr", "--out", "masks", "--reference", "labelsTr", "--model", model]
+    done = mona(*command, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("DSC 0.9") == 2 * 3
+    done = mona("evaluate", "masks", "labelsTr", "--csv", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split(",")[0] for line in done.stdout.splitlines()[1::3]] == ["case0", "case1"]
+    done = mona("segment", "imagesTr", "--out", "mask.nii.gz", "--model", model, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("mona: imagesTr is a folder of 2 scans and mask.nii.gz is the name of one mask; ")
+
+
 def test_a_bad_case_is_exit_code_1_and_a_missing_engine_3(model, tmp_path):
     scans(tmp_path / "scans", 1)
     (tmp_path / "scans" / "bad.nii").write_bytes(b"no scan")
