@@ -30,7 +30,29 @@ def atomic_path(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # where nothing can be written, nothing can be removed either
+            temporary.unlink(missing_ok=True)
+
+
+def check_writable(path: Path, *, folder: bool = False) -> None:
+    """Raise what writing this file (or files into this folder) would raise, before the work that fills it is done.
+
+    It tries: permissions alone do not tell what a read-only disk, a network share or a root user may do.
+    """
+    if path.is_dir() and not folder:
+        raise InputError(f"{path} is a folder; give the name of the file to write")
+    if folder and path.exists() and not path.is_dir():
+        raise InputError(f"{path} is a file; give the name of a folder")
+    place = path if folder else path.parent
+    name = f".{secrets.token_hex(4)}.{'mona' if folder else path.name}"
+    try:
+        while not place.exists():
+            place = place.parent
+        with (place / name).open("xb"):
+            pass
+        (place / name).unlink()
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def write_text(path: Path, text: str) -> None:

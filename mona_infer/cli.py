@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from itertools import pairwise
 from typing import Any, NoReturn
@@ -15,13 +16,14 @@ from typer.core import TyperCommand, TyperGroup
 
 from mona_infer import __version__
 from mona_infer.errors import MonaError
+from mona_infer.pipes import outlive_readers
 
 # name -> ("module:function" or "module:Typer", what `mona --help` says).  Only here may mona_infer name mona_train.
 COMMANDS = {
     "train": ("mona_train.train:train", "Train a network from many scans and few labels."),
     "export": ("mona_train.export:export", "Make a model file of a run, and check it against the run."),
     "segment": ("mona_infer.segment:segment", "Segment a scan, or a folder of scans, with an exported model."),
-    "evaluate": ("mona_infer.evaluate:evaluate", "Measure masks against references: DSC, ASD, ASSD, HD95."),
+    "evaluate": ("mona_infer.evaluate:evaluate", "Measure masks against references: DSC, NSD, ASD, HD95."),
     "data": ("mona_train.data.commands:app", "Prepare a data set, check it, show what is in it."),
     "demo": ("mona_train.demo:demo", "Train on a small phantom, compare with supervised learning, draw a picture."),
     "doctor": ("mona_infer.doctor:doctor", "Show which parts work here, and how to install those that do not."),
@@ -39,16 +41,26 @@ class LazyCommand(TyperCommand):
         module, _, name = self._target.partition(":")
         app = getattr(importlib.import_module(module), name)
         if not isinstance(app, typer.Typer):  # a single function; a group of commands is a Typer already
+            from mona_infer.examples import shown
+
             function, app = app, typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-            app.command(name=self.name, cls=OutputCommand)(function)
+            app.command(name=self.name, cls=OutputCommand, epilog=shown(str(self.name)))(function)
         return typer.main.get_command(app).make_context(info_name, args, parent=parent, **extra)
 
 
 class OutputCommand(TyperCommand):
     """Lets `--json` and `--csv` stand alone (standard output) or name a file of that suffix."""
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        for param in self.get_params(ctx):
+            if getattr(param, "is_flag", False):
+                param.metavar = ""  # else typer shows <bool>, as if it took a value
+        # typer keeps the ends of a docstring's lines; a paragraph is to fill the terminal
+        self.help = "\n\n".join(" ".join(part.split()) for part in (self.help or "").split("\n\n"))
+        super().format_help(ctx, formatter)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if "--help" in args:  # typer would import pydantic first, to learn that a flag is a flag
+        if "--help" in args and not ctx.resilient_parsing:  # typer would import pydantic first
             typer.echo(ctx.get_help())
             raise typer.Exit
         filled: list[str] = []
@@ -68,6 +80,13 @@ class LazyGroup(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         # Not options to typer: reading even their defaults would import pydantic, 0.1 s before every command.
+        if ctx.resilient_parsing:  # a shell asks how to go on
+            return super().parse_args(ctx, args)
+        if args[:1] in (["--install-completion"], ["--show-completion"]):
+            from mona_infer.completion import complete
+
+            complete(args[0], args[1] if len(args) > 1 else None)
+            raise typer.Exit
         if args[:1] in (["--version"], ["--help"]):
             typer.echo(f"mona {__version__}" if args[0] == "--version" else ctx.get_help())
             raise typer.Exit
@@ -87,12 +106,18 @@ app = typer.Typer(
 def mona() -> None:
     """Segment medical volumes from hundreds of scans and a handful of labels.
 
-    `mona COMMAND --help` explains a command, `mona --version` prints the version.
+    `mona COMMAND --help` explains a command and `mona --version` prints the
+    version. `mona --install-completion` lets the Tab key complete commands.
     """
 
 
 def main() -> NoReturn:
     """Run a command; whatever the user can mend ends as one sentence on standard error."""
+    outlive_readers()
+    if "_MONA_COMPLETE" in os.environ:
+        from mona_infer.completion import prepare
+
+        prepare()
     try:
         code = app(standalone_mode=False) or 0
         if code == 130:  # how typer returns from Ctrl-C
@@ -101,9 +126,6 @@ def main() -> NoReturn:
         code = _complain(str(error), error.exit_code)
     except MemoryError:
         code = _complain("there is not enough memory for this; try a smaller volume or close other programs", 2)
-    except BrokenPipeError:  # `mona ... | head` is no failure; keep Python from complaining again at exit
-        sys.stderr.close()
-        code = 0
     except OSError as error:  # a full disk, a folder without rights: the user's to mend, wherever it shows
         code = _complain(f"{error.filename or 'input or output'}: {error.strerror or error}", 2)
     except Exception as error:

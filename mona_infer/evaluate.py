@@ -13,14 +13,8 @@ from typing import Any
 import typer
 
 from mona_infer.errors import InputError
-from mona_infer.formats import CASES, IN_WORDS, check_is_file_or_folder, stem
-
-
-@dataclass(frozen=True)
-class Case:
-    name: str
-    prediction: Path
-    reference: Path
+from mona_infer.formats import stem
+from mona_infer.pairing import Case, masks_in, match_cases
 
 
 def evaluate(
@@ -31,62 +25,52 @@ def evaluate(
         ..., metavar="REF", help="Its reference, or a folder with files of the same names."
     ),
     definition: str = typer.Option("sound", help="'sound' (mm, misses count) or 'paper' (the published code's rules)."),
+    tolerance: float = typer.Option(
+        2.0, min=0, metavar="MM", help="NSD: how far apart two borders may lie (under 'paper': voxels)."
+    ),
     classes: str = typer.Option(
         "", metavar="ID[=NAME],...", help="Classes to measure, e.g. 1=RV,2=Myo,3=LV. Default: all."
     ),
-    frame: int | None = typer.Option(None, min=0, help="Which frame of 4-D masks to measure, counted from 0."),
+    frame: int | None = typer.Option(
+        None, min=0, metavar="N", help="Which frame of 4-D masks to measure, counted from 0."
+    ),
     series: str | None = typer.Option(None, help="Which series of a DICOM prediction: number, description or UID."),
     csv_path: str | None = typer.Option(None, "--csv", metavar="[FILE]", help="Write one row per case and class."),
     json_path: str | None = typer.Option(None, "--json", metavar="[FILE]", help="Write one JSON object."),
 ) -> None:
-    """Measure masks against references: DSC, Jaccard, ASD, ASSD and HD95 per case and class.
+    """Measure masks against references: DSC, NSD, ASD, ASSD, HD95 and more per case and class.
 
-    --csv and --json write to standard output when no file is named, and the table is then left out.
+    --csv and --json hold all metrics; the table shows as many as the terminal has room for. Both write to standard
+    output when no file is named, and the table is then left out.
     """
+    from mona_infer.atomic import check_writable, write_text
     from mona_infer.metrics import DEFINITIONS
 
     if definition not in DEFINITIONS:
         raise InputError(f"expected --definition {' or '.join(DEFINITIONS)}, found {definition!r}")
     names = _class_names(classes)
-    report = measure(match_cases(prediction, reference), list(names) or None, definition, frame, series)
-    written = []
+    files = [Path(where) for where in (csv_path, json_path) if where and where != "-"]
+    for path in files:
+        check_writable(path)
+    cases = match_cases(prediction, reference)
+    extra = sorted(set(masks_in(prediction)) - {stem(case.prediction) for case in cases}) if reference.is_dir() else []
+    if extra:
+        count = "1 mask has" if len(extra) == 1 else f"{len(extra)} masks have"
+        shown = ", ".join(extra[:10]) + (", ..." if len(extra) > 10 else "")
+        typer.echo(f"note: {prediction}: {count} no reference, not measured: {shown}", err=True)
+    report = measure(cases, list(names) or None, definition, frame, series, tolerance, names)
+    report["without_reference"] = extra
     for where, text in ((csv_path, _as_csv(report)), (json_path, json.dumps(report, indent=2) + "\n")):
         if where == "-":
             typer.echo(text, nl=False)
         elif where:
-            from mona_infer.atomic import write_text
-
             write_text(Path(where), text)
-            written.append(where)
     if "-" not in (csv_path, json_path):
         from mona_infer.report import print_report
 
-        print_report(report, names)
-        if written:
-            typer.echo(f"wrote {', '.join(written)}")
-
-
-def match_cases(prediction: Path, reference: Path) -> list[Case]:
-    """Pair two files, or the files of two folders by name (a reference may carry ACDC's `_gt`)."""
-    for path in (prediction, reference):
-        check_is_file_or_folder(path)
-    if not reference.is_dir():  # the prediction may still be a folder: a DICOM series
-        return [Case(stem(reference), prediction, reference)]
-    if not prediction.is_dir():
-        raise InputError(f"{reference} is a folder and {prediction} a file; give two files or two folders")
-    predictions, references = _masks(prediction), _masks(reference)
-    for name in [n for n in references if n.endswith("_gt") and n not in predictions]:
-        plain = name.removesuffix("_gt")
-        if plain in references:
-            raise InputError(f"{references[plain]} and {references[name]} are two references of one case; keep one")
-        references[plain] = references.pop(name)
-    missing = sorted(set(references) - set(predictions))
-    if missing:
-        raise InputError(
-            f"{prediction} has no mask for {len(missing)} of {len(references)} references "
-            f"({', '.join(missing[:5])}{', ...' if len(missing) > 5 else ''}); a missing case cannot be scored"
-        )
-    return [Case(name, predictions[name], references[name]) for name in sorted(references)]
+        print_report(report)
+        if files:
+            typer.echo(f"wrote {', '.join(map(str, files))}")
 
 
 def measure(
@@ -95,13 +79,16 @@ def measure(
     definition: str = "sound",
     frame: int | None = None,
     series: str | None = None,
+    tolerance: float = 2.0,
+    names: dict[int, str] | None = None,
 ) -> dict[str, Any]:
     """The whole evaluation as one JSON-ready object."""
     from mona_infer.align import on_grid_of
-    from mona_infer.metrics import DEFINITIONS, METRICS, Score, score_case, summarise
+    from mona_infer.label_maps import mask_ids
+    from mona_infer.metrics import DEFINITIONS, METRICS, empty_score, score_case, summarise
     from mona_infer.naming import patients_of
     from mona_infer.progress import progress
-    from mona_infer.read import label_ids, read_volume
+    from mona_infer.read import read_volume
     from mona_kernels.native import cores
 
     workers = min(cores(), len(cases))  # reading dominates and releases the GIL: one case a core
@@ -109,8 +96,10 @@ def measure(
     def run(case: Case) -> Measured:
         reference = read_volume(case.reference, frame=frame)
         prediction = on_grid_of(read_volume(case.prediction, frame=frame, series=series), reference)
-        masks, threads = (label_ids(prediction), label_ids(reference)), cores() // workers
-        scores = score_case(*masks, reference.steps, classes, definition=definition, threads=threads)
+        masks, threads = (mask_ids(prediction), mask_ids(reference)), cores() // workers
+        scores = score_case(
+            *masks, reference.steps, classes, definition=definition, tolerance=tolerance, threads=threads
+        )
         there = {c for c in classes if any((mask == c).any() for mask in masks)} if classes else set(scores)
         notes = (*reference.notes, *prediction.notes)
         return Measured(scores, there, reference.spacing, reference.diagonal, notes)
@@ -124,25 +113,31 @@ def measure(
     if nowhere:  # a mistyped id would otherwise be right everywhere, by absence
         raise InputError(f"class {nowhere[0]} of --classes is in no prediction and no reference; check its id")
     # A class that no mask of a case holds was not looked at there: under each definition that is both empty.
-    absent = Score(1.0, 1.0) if definition == "sound" else Score(0.0, 0.0, 0.0, 0.0, 0.0)
+    absent = empty_score(False, False, definition)
     scores = [{label: m.scores.get(label, absent) for label in every} for m in measured]
     rules, patients = DEFINITIONS[definition], patients_of([case.name for case in cases])
+    called = {str(label): {"name": (names or {}).get(label, str(label))} for label in every}
+    mean = summarise(scores, [m.diagonal for m in measured], [patients[case.name] for case in cases])
+    mean["classes"] = {label: called[label] | entry for label, entry in mean["classes"].items()}
     return {
         "definition": definition,
         "unit": rules.unit,
+        "tolerance": tolerance,
         "rules": list(rules.words),
         "cases": [
             {
                 "case": case.name,
+                "prediction": str(case.prediction),
+                "reference": str(case.reference),
                 "spacing": [round(s, 6) for s in m.spacing],
                 "classes": {
-                    str(label): {k: v for k, v in asdict(score).items() if k in METRICS or v}
+                    str(label): called[str(label)] | {k: v for k, v in asdict(score).items() if k in METRICS or v}
                     for label, score in found.items()
                 },
             }
             for case, m, found in zip(cases, measured, scores, strict=True)
         ],
-        "mean": summarise(scores, [m.diagonal for m in measured], [patients[case.name] for case in cases]),
+        "mean": mean,
     }
 
 
@@ -153,18 +148,6 @@ class Measured:
     spacing: tuple[float, float, float]
     diagonal: float
     notes: tuple[str, ...]
-
-
-def _masks(folder: Path) -> dict[str, Path]:
-    found: dict[str, Path] = {}
-    for path in sorted(folder.iterdir()):
-        if path.is_file() and path.name.lower().endswith(CASES) and not path.name.startswith("."):
-            if stem(path) in found:
-                raise InputError(f"{found[stem(path)]} and {path} are the same case twice; keep one")
-            found[stem(path)] = path
-    if not found:
-        raise InputError(f"{folder} holds no mask: no {IN_WORDS} file")
-    return found
 
 
 def _class_names(text: str) -> dict[int, str]:
@@ -182,11 +165,13 @@ def _as_csv(report: dict[str, Any]) -> str:
 
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["case", "class", *METRICS, "miss", "definition", "unit", "spacing"])
+    rows.writerow(["case", "class", "name", *METRICS, "miss", "definition", "unit", "tolerance", "spacing"])
     for case in report["cases"]:
         spacing = "x".join(f"{s:g}" for s in case["spacing"])
         for label, score in case["classes"].items():
             numbers = ["" if score[m] is None else f"{score[m]:.6f}" for m in METRICS]
-            miss = int(score.get("miss", False))
-            rows.writerow([case["case"], label, *numbers, miss, report["definition"], report["unit"], spacing])
+            rules = report["definition"], report["unit"], f"{report['tolerance']:g}"
+            rows.writerow(
+                [case["case"], label, score["name"], *numbers, int(score.get("miss", False)), *rules, spacing]
+            )
     return text.getvalue()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mona_infer.errors import InputError
 from mona_infer.formats import CASES, IN_WORDS, READ, WRITTEN, stem
+from mona_infer.pairing import REFERENCE, reference_of, scans_in
 
 SEG = ".dcm"  # a mask of this name is a DICOM Segmentation
 LEFT_BEHIND = 3600  # seconds: a temporary file older than this belongs to a process that was killed
@@ -35,6 +36,12 @@ def find_jobs(scan: Path, out: Path, reference: Path | None = None) -> tuple[lis
             )
         if out.resolve() == scan.resolve():
             raise InputError(f"{out} is the scan itself; give the mask another name")
+        if scan.is_dir() and (count := scans_in(scan)):
+            raise InputError(
+                f"{scan} is a folder of {count} scans and {out} is the name of one mask; give --out a folder's name"
+            )
+        if reference is not None and reference.is_dir() and scan.is_file() and scans_in(reference):
+            reference = reference_of(stem(scan), reference)
         return [Job(stem(scan), scan, out, reference)], False
     if not scan.is_dir():
         raise InputError(
@@ -78,7 +85,7 @@ def _cases(folder: Path) -> Iterator[Path]:
 
 def _is_label(path: Path, names: set[str]) -> bool:
     """ACDC keeps references beside scans: x_gt.nii.gz is no scan where x.nii.gz is one."""
-    return stem(path).endswith("_gt") and stem(path).removesuffix("_gt") in names
+    return stem(path).endswith(REFERENCE) and stem(path).removesuffix(REFERENCE) in names
 
 
 def _reference(name: str, reference: Path | None) -> Path | None:
@@ -86,10 +93,5 @@ def _reference(name: str, reference: Path | None) -> Path | None:
         return None
     if not reference.is_dir():
         raise InputError(f"{reference} is a file; for a folder of scans --reference is a folder with the same names")
-    folder, last = (reference / name).parent, Path(name).name
-    files = sorted(p for p in folder.iterdir() if p.is_file()) if folder.is_dir() else []
-    there = {stem(p): p for p in files if p.name.lower().endswith(CASES)}
-    path = there.get(f"{last}_gt", there.get(last))
-    if path is None:
-        raise InputError(f"{reference} has no reference for {name}: neither {last}.nii.gz nor {last}_gt.nii.gz")
-    return path
+    return reference_of(name, reference)
+

@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 from mona_kernels import native
 from mona_kernels.native import Labels, Spacing
 
-METRICS = ("dsc", "jaccard", "asd", "assd", "hd95")
-DISTANCES = METRICS[2:]
+METRICS = ("dsc", "jaccard", "sensitivity", "precision", "nsd", "asd", "assd", "hd95", "hd")
+DISTANCES = METRICS[5:]  # in mm or voxels; the others are shares from 0 to 1
 BOOTSTRAPS = 2000
+TOLERANCE = 2.0  # of NSD: mm, or voxels under `paper`
+ROUNDED = 1e-6  # headers hold spacings in 32 bits: two voxels of 0.8 mm come to 1.60000002
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,12 @@ class Definition:
     words: tuple[str, ...]  # what a reader of the numbers has to know
 
 
+DIRECTIONS = (
+    "ASD runs from prediction to reference; ASSD, HD95 and HD take the distances of both directions together "
+    "(HD95 as medpy's: MONAI's is the larger of the two directions' own 95th percentiles).",
+    "NSD (surface Dice) is the share of both masks' border voxels that lie within the tolerance of the other border, "
+    "each counted once (as MONAI's; DeepMind's surface-distance weighs them by area).",
+)
 DEFINITIONS = {
     "sound": Definition(
         "sound",
@@ -39,7 +47,8 @@ DEFINITIONS = {
             "ASD runs from prediction to reference; ASSD and HD95 take both directions.",
             "A class absent from both masks scores DSC 1 and has no distance. A class in only one of them is a miss: "
             "DSC 0, no distance of its own, counted in the miss rate and entering the mean distance with the "
-            "volume's diagonal. 'scored' is the mean distance without misses.",
+            "volume's diagonal. 'scored' is the mean distance without misses. Jaccard and NSD follow DSC: 1 and 0. "
+            "Sensitivity is not given where the reference lacks the class, precision where the prediction does.",
         ),
     ),
     "paper": Definition(
@@ -47,10 +56,11 @@ DEFINITIONS = {
         "voxel",
         (
             "Distances are in voxels, whatever the spacing, between border voxels (6-connectivity).",
-            "ASD runs from prediction to reference; ASSD and HD95 take both directions.",
+            *DIRECTIONS,
             "Published empty-mask rule: an empty prediction scores DSC 0 and distance 0; a prediction of a class "
             "that the reference lacks scores DSC 1 and distance 0. It rewards mistakes: use it only beside published "
-            "tables.",
+            "tables. NSD, whose tolerance then counts voxels, follows DSC. Sensitivity is not given where the "
+            "reference lacks the class, precision where the prediction does.",
         ),
     ),
 }
@@ -65,6 +75,10 @@ class Score:
     asd: float | None = None
     assd: float | None = None
     hd95: float | None = None
+    hd: float | None = None
+    nsd: float | None = None
+    sensitivity: float | None = None
+    precision: float | None = None
     miss: bool = False
 
 
@@ -75,11 +89,13 @@ def score_case(
     classes: list[int] | None = None,
     *,
     definition: str = "sound",
+    tolerance: float = TOLERANCE,
     threads: int = 0,
 ) -> dict[int, Score]:
     """Score label ids of one case; `classes` defaults to every id above 0 found in either map.
 
     `spacing` is that of the grid, or its `Volume.steps`, with which distances are right on a sheared grid too.
+    `tolerance` is NSD's, in the unit of the definition.
     """
     a, b = prediction, reference
     if a.dtype != b.dtype:
@@ -101,19 +117,26 @@ def score_case(
                 asd=float(there.mean()),
                 assd=float(both.mean()),
                 hd95=float(np.percentile(both, 95)),
+                hd=float(both.max()),
+                nsd=float((both <= tolerance * (1 + ROUNDED)).mean()),
+                sensitivity=overlap.in_both / overlap.in_b,
+                precision=overlap.in_both / overlap.in_a,
             )
         else:
-            scores[label] = _empty_score(overlap, definition)
+            scores[label] = empty_score(overlap.in_a > 0, overlap.in_b > 0, definition)
     return scores
 
 
-def _empty_score(overlap: native.Overlap, definition: str) -> Score:
+def empty_score(in_prediction: bool, in_reference: bool, definition: str) -> Score:
+    """The score of a class that at least one of the masks lacks."""
+    # none of its voxels is in common: 0 of those that there are, and no share of none
+    sensitivity, precision = 0.0 if in_reference else None, 0.0 if in_prediction else None
     if definition == "paper":
-        value = 1.0 if overlap.in_a else 0.0
-        return Score(value, value, 0.0, 0.0, 0.0)
-    if overlap.in_a or overlap.in_b:
-        return Score(0.0, 0.0, miss=True)
-    return Score(1.0, 1.0)
+        value = 1.0 if in_prediction else 0.0
+        return Score(value, value, 0.0, 0.0, 0.0, 0.0, value, sensitivity, precision)
+    miss = in_prediction or in_reference
+    value = 0.0 if miss else 1.0
+    return Score(value, value, nsd=value, sensitivity=sensitivity, precision=precision, miss=miss)
 
 
 def summarise(
@@ -137,7 +160,7 @@ def summarise(
                 value = getattr(score, metric)
                 values[row, column, m] = np.nan if value is None else value
     charged = values.copy()
-    charged[..., 2:][misses] = np.array(diagonals)[np.nonzero(misses)[0], None]
+    charged[..., -len(DISTANCES) :][misses] = np.array(diagonals)[np.nonzero(misses)[0], None]
 
     means = _means(np.ones((1, len(scores))), charged)[0]
     scored = _means(np.ones((1, len(scores))), values)[0]
@@ -151,7 +174,7 @@ def summarise(
         counted = present[:, pick].sum()
         return {
             **dict(zip(METRICS, _over(means[pick]), strict=True)),
-            "scored": dict(zip(DISTANCES, _over(scored[pick])[2:], strict=True)),
+            "scored": dict(zip(DISTANCES, _over(scored[pick])[-len(DISTANCES) :], strict=True)),
             "miss_rate": float(misses[:, pick].sum() / counted) if counted else None,
             "ci95": None if resampled is None else dict(zip(METRICS, _interval(resampled[:, pick]), strict=True)),
         }

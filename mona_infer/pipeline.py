@@ -19,11 +19,12 @@ from mona_infer.align import on_grid_of
 from mona_infer.doubts import check_modality
 from mona_infer.errors import InputError, MonaError
 from mona_infer.jobs import SEG, Job
+from mona_infer.label_maps import mask_ids
 from mona_infer.memory import TooLarge, sizes_in_words
 from mona_infer.model import Model
 from mona_infer.outputs import Output, Rows, Wishes
 from mona_infer.progress import waiting
-from mona_infer.read import label_ids, read_frames, read_volume
+from mona_infer.read import read_frames, read_volume
 from mona_infer.segmenter import PLANNED, Segmenter
 from mona_infer.volume import Volume
 
@@ -162,7 +163,7 @@ def _scan(job: Job, model: Model, wishes: Wishes, budget: Budget) -> Iterator[tu
                     "the scan's with --frame N"
                 )
             reference = on_grid_of(reference, volume)
-            label_ids(reference)
+            mask_ids(reference)
         yield volume, reference
         del volume, reference  # or they would be held while the next are read
 

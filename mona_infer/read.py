@@ -78,12 +78,12 @@ def _open(path: Path) -> ScanFile | None:
             from mona_infer.metaimage import open_metaimage
 
             return open_metaimage(path)
-    if path.is_dir() or name.endswith((".zip", ".dcm", ".ima")) or _is_dicom(path):
+    if path.is_dir() or name.endswith((".zip", ".dcm", ".ima")) or is_dicom(path):
         return None
     raise InputError(f"{path} is neither {IN_WORDS} nor DICOM (a folder, a .zip or a .dcm file)")
 
 
-def _is_dicom(path: Path) -> bool:
+def is_dicom(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             return file.read(132)[128:] == b"DICM"  # PS3.10 7.1

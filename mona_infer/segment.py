@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mona_infer.errors import CheckFailed, InputError
+from mona_infer.errors import CheckFailed, InputError, MonaError
 
 if TYPE_CHECKING:
     from mona_infer.segmenter import Segmenter
@@ -36,8 +36,8 @@ def segment(
     series: str | None = typer.Option(None, help="Which series of a DICOM folder: number, description or UID."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Segment again what has a mask already."),
     force: bool = typer.Option(False, "--force", help="Also scans of another modality than the model's."),
-    threads: int = typer.Option(0, min=0, help="Of the network. Default: all cores."),
-    batch: int | None = typer.Option(None, min=1, help="Slices at a time. Default: what the engine likes best."),
+    threads: int = typer.Option(0, min=0, metavar="N", help="Of the network. Default: all cores."),
+    batch: int | None = typer.Option(None, min=1, metavar="N", help="Slices at a time. Default: the engine's best."),
     max_ram: str | None = typer.Option(None, metavar="SIZE", help="Hold no more memory than this, such as 2GB."),
     json_path: str | None = typer.Option(None, "--json", metavar="[FILE]", help="Write one JSON object."),
 ) -> None:
@@ -46,6 +46,7 @@ def segment(
     Of a folder, one bad case never stops the rest (exit code 1 tells that there was one), and what has a mask
     already is not done again.
     """
+    from mona_infer.atomic import check_writable
     from mona_infer.find_model import find_model
     from mona_infer.jobs import SEG, clear_left_behind, find_jobs
     from mona_infer.memory import parse_size
@@ -63,6 +64,12 @@ def segment(
     kept = [] if overwrite else [job for job in jobs if job.out.exists()]
     if kept and not folder:
         raise InputError(f"{out} exists already; --overwrite replaces it")
+    to_write = [stats, preview, Path(json_path) if json_path and json_path != "-" else None]
+    for path in filter(None, to_write):
+        check_writable(path)
+    check_writable(out, folder=folder)
+    if probabilities is not None:
+        check_writable(probabilities, folder=True)
     if out.suffix == SEG:
         from mona_infer.dicom_seg import check_highdicom
 
@@ -97,20 +104,23 @@ def segment(
         pictures += rows
         _tell(case, quiet=quiet)
     failed = [case for case in cases if "error" in case]
-    written = [str(out)] if len(failed) < len(cases) else []
+    done = len(cases) - len(failed)
+    written = [str(path) for path in (out, probabilities) if path is not None and done]
     report: dict[str, Any] = {"model": {"path": str(sealed.path), "sha256": sealed.seal}, "engine": chosen or None}
     report |= {"cases": cases, "kept": [job.name for job in kept], "failed": len(failed)}
-    written += _write(report, stats, json_path)
-    if preview is not None and pictures:
-        from mona_infer.picture import montage
+    try:
+        for name in _write(report, stats, json_path):
+            written.append(name)
+        if preview is not None and pictures:
+            from mona_infer.picture import montage
 
-        montage(preview, pictures, sealed.task)
-        written.append(str(preview))
-    if probabilities is not None and len(failed) < len(cases):
-        written.append(str(probabilities))
+            montage(preview, pictures, sealed.task)
+            written.append(str(preview))
+    except (MonaError, OSError, MemoryError) as error:  # a disk that filled up meanwhile, say
+        reason = str(error) or "there is not enough memory for the report"
+        raise InputError(f"{reason}; written before that: {', '.join(written) or 'nothing'}") from error
     if not quiet:
         if folder:
-            done = len(cases) - len(failed)
             typer.echo(f"{done} segmented, {len(kept)} had a mask already, {len(failed)} failed")
         if written:
             typer.echo(f"wrote {', '.join(written)}")
@@ -146,14 +156,14 @@ def _beat(case: dict[str, Any]) -> str:
     return f"{count} frames, {cine['class']} {ends}, ejection fraction {100 * cine['ejection_fraction']:.0f} %"
 
 
-def _write(report: dict[str, Any], stats: Path | None, json_path: str | None) -> list[str]:
+def _write(report: dict[str, Any], stats: Path | None, json_path: str | None) -> Iterator[str]:
+    """Write the report wherever it was asked for; yields the name of each file that is written."""
     from mona_infer.atomic import write_text
 
     text = json.dumps(report, indent=1) + "\n"
     if json_path == "-":
-        with suppress(BrokenPipeError):
-            typer.echo(text, nl=False)
-    files = [path for path in (stats, Path(json_path) if json_path and json_path != "-" else None) if path is not None]
-    for path in files:
-        write_text(path, text)
-    return [str(path) for path in files]
+        typer.echo(text, nl=False)
+    for path in (stats, Path(json_path) if json_path and json_path != "-" else None):
+        if path is not None:
+            write_text(path, text)
+            yield str(path)

@@ -21,13 +21,12 @@ from mona_infer.engine import choose
 from mona_infer.errors import InputError
 from mona_infer.memory import TooLarge, memory_budget, resident
 from mona_infer.model import Model, read_model
+from mona_infer.probabilities import STEPS, Logits, softmax
 from mona_infer.stack import SliceStack
 from mona_infer.volume import Volume
 
 AHEAD = 2  # batches that are read before the network asks for them, and that wait to be restored after it
-STEPS = 255  # of a probability in a uint8
 PLANNED = 0.9  # of `max_ram`; the rest is for what allocators keep back
-Logits = NDArray[np.float32]  # slices classes rows columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +36,9 @@ class Segmentation:
     mask: Volume
     stack: SliceStack
     confidence: dict[str, float] = field(default_factory=dict)  # class -> mean probability where it was chosen
-    probabilities: dict[str, Volume] = field(default_factory=dict)  # class -> uint8, in steps of 1/255
+    # class -> uint8, in steps of 1/255.  At every voxel the largest is that of the mask's class; where `largest` has
+    # removed a piece, they still show what the network saw.
+    probabilities: dict[str, Volume] = field(default_factory=dict)
 
 
 class Segmenter:
@@ -91,14 +92,9 @@ class Segmenter:
         maps = [np.zeros(volume.shape, np.uint8, order="F") for _ in names] if probabilities else []
 
         def restore(start: int, logits: Logits) -> None:
-            stack.restore(mask, start, logits)
-            if sure is not None or maps:
-                chances = softmax(logits)
-                if sure is not None:
-                    sure.add(chances)
-                for n, values in enumerate(np.moveaxis(stack.at_native_size(chances), 1, 0)) if maps else ():
-                    stack.slicing.view(maps[n])[start : start + len(logits)] = np.rint(values * STEPS)
-
+            stack.restore(mask, start, logits, maps)
+            if sure is not None:
+                sure.add(softmax(logits))
             if progress is not None:
                 progress(min(start + batch, len(stack)), len(stack))
 
@@ -140,7 +136,7 @@ class Segmenter:
         classes, native, inside = len(self.task.classes), math.prod(stack.native_size), math.prod(self.task.input_size)
         _, beside = self.reading_budget(probabilities)
         waiting = 4 * (AHEAD + 1) * (1 + classes) * inside  # slices and logits on their way
-        at_work = 4 * native * (3 + probabilities * 2 * classes) + probabilities * 8 * classes * inside
+        at_work = 4 * native * (3 + probabilities * 3 * classes) + probabilities * 8 * classes * inside
         each = self._network_workspace() + waiting + at_work
         needed = self._resident() + beside * native * len(stack)
         planned = int(PLANNED * self.max_ram)
@@ -191,13 +187,6 @@ class Segmenter:
             remedy = "the run may be broken" if self.model.precision == "fp32" else "export it with --precision fp32"
             raise InputError(f"{self.model.path}: its answer to this scan is not finite; {remedy}")
         return np.ascontiguousarray(logits)
-
-
-def softmax(logits: Logits) -> Logits:
-    """Probabilities over axis 1."""
-    chances = np.exp(logits - logits.max(axis=1, keepdims=True))
-    chances /= chances.sum(axis=1, keepdims=True)
-    return np.asarray(chances, np.float32)
 
 
 class _Sureness:

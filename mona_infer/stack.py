@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mona_infer.intensity import intensity_range, normalise
+from mona_infer.probabilities import STEPS, in_steps
 from mona_infer.slicing import slicing
 from mona_infer.task import Task, centred
 from mona_infer.volume import Volume
@@ -52,33 +54,48 @@ class SliceStack:
         """A mask of background in file order, stored as the scan is so that both are walked alike."""
         return np.zeros(self.volume.shape, np.uint8 if self._ids.max() < 256 else np.uint16, order="F")
 
-    def restore(self, mask: Labels, start: int, logits: NDArray[np.float32]) -> None:
+    def restore(
+        self, mask: Labels, start: int, logits: NDArray[np.float32], maps: Sequence[NDArray[np.uint8]] = ()
+    ) -> None:
         """Put the classes of logits (n, classes, rows, columns) for slices from `start` on into `mask`.
 
-        A pixel of the scan whose nearest pixel at the Task's size lies outside the window is background.
+        A pixel of the scan whose nearest pixel at the Task's size lies outside the window is background.  `maps`, one
+        for each class, get the probabilities behind the mask, in steps of 1/255.
         """
         if logits.shape[1] != len(self._ids):
             raise ValueError(f"expected logits of {len(self._ids)} classes, found {logits.shape[1]}")
         if self.task.window is not None:
             logits = self._at_full_size(logits)
         found = native.argmax_resized(logits, self.native_size, order=self.task.mask_order)
+        for n, steps in enumerate(np.moveaxis(self._probabilities(logits, found), 1, 0)) if maps else ():
+            self.slicing.view(maps[n])[start : start + len(logits)] = steps
         if self.task.window is not None:
             found *= self._inside
         if not self._ids_are_indices:  # looking up every voxel takes longer than all else here
             found = self._ids.astype(mask.dtype)[found]
         self.slicing.view(mask)[start : start + len(logits)] = found
 
-    def at_native_size(self, chances: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Probabilities (n, classes, rows, columns) resized linearly to slices as scanned; background outside."""
-        n, classes = chances.shape[:2]
+    def _probabilities(self, logits: NDArray[np.float32], found: Labels) -> NDArray[np.uint8]:
+        """Steps (n, classes, rows, columns) at native size, brought there from logits by the rule of the mask `found`.
+
+        Linear: of the logits resized, not of resized probabilities, whose largest is often another class.
+        """
+        n, classes = logits.shape[:2]
+
+        def resized(planes: NDArray[Any]) -> NDArray[Any]:
+            flat = planes.reshape(n * classes, *planes.shape[2:])
+            order = self.task.mask_order
+            return native.resize(flat, self.native_size, order=order).reshape(n, classes, *self.native_size)
+
+        if self.task.mask_order == 0:
+            winner = native.argmax_resized(logits, self.task.size, order=0)  # the size it has: a plain argmax
+            steps = resized(in_steps(logits, winner))
+        else:
+            steps = in_steps(resized(logits), found)
         if self.task.window is not None:
-            chances = self._at_full_size(chances)
-        planes = np.ascontiguousarray(chances).reshape(n * classes, *chances.shape[2:])
-        found = native.resize(planes, self.native_size, order=1).reshape(n, classes, *self.native_size)
-        if self.task.window is not None:
-            found *= self._inside
-            found[:, 0] += 1 - self._inside
-        return np.asarray(found)
+            steps *= self._inside
+            steps[:, 0] += STEPS * (1 - self._inside)
+        return steps
 
     def _at_full_size(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
         """Logits of the window put where it lies in the Task's size, its edge repeated outwards.

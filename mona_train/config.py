@@ -73,14 +73,18 @@ class Config:
     stages: dict[str, Any] = field(default_factory=dict)  # the settings of each stage, by its name
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.batch.labelled < 1 or self.batch.unlabelled < 0 or min(vars(self.every).values()) < 1:
-            raise InputError("expected at least one step, one labelled slice a step, and intervals above 0")
+        if self.steps < 1 or self.batch.labelled < 1 or min(vars(self.every).values()) < 1:
+            raise InputError(
+                "steps, batch.labelled and the intervals of [every] must be 1 or greater, batch.unlabelled 0 or greater"
+            )
+        if self.batch.unlabelled < 0:
+            raise InputError(f"batch.unlabelled must be 0 or greater, found {self.batch.unlabelled}")
         if min(self.seed, self.split_seed or 0) < 0:
-            raise InputError(f"expected seeds from 0, found {self.seed} and {self.split_seed}")
+            raise InputError(f"the seed must be 0 or greater, found {min(self.seed, self.split_seed or 0)}")
         if min(vars(self.optimiser)[name] for name in ("lr", "momentum", "weight_decay")) < 0:
-            raise InputError("expected a learning rate, momentum and weight decay from 0")
+            raise InputError("the learning rate, momentum and weight decay must be 0 or greater")
         if not 0 <= self.ema <= 1:
-            raise InputError(f"expected ema from 0 to 1, found {self.ema}")
+            raise InputError(f"ema must be from 0 to 1, found {self.ema}")
         if self.precision not in PRECISIONS:
             raise InputError(f"expected a precision among {', '.join(PRECISIONS)}, found {self.precision!r}")
         if self.kernels not in OPS:
@@ -96,7 +100,7 @@ class Config:
         if self.optimiser.momentum >= 1:
             raise InputError(f"optimiser.momentum must be below 1, found {self.optimiser.momentum:g}")
         if not 0 <= self.pretrain_share < 1:
-            raise InputError(f"expected pretrain_share from 0 to below 1, found {self.pretrain_share}")
+            raise InputError(f"pretrain_share must be 0 or greater and below 1, found {self.pretrain_share}")
 
 
 # Of a short run, whose network is far from right for most of its steps: what asks it to agree with itself holds it
@@ -134,7 +138,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 def preset(name: str, **values: Any) -> Config:
     if name not in PRESETS:
-        raise InputError(f"no preset is called {name!r}; there are {', '.join(PRESETS)}")
+        raise InputError(f"unknown preset {name!r}; choose one of {', '.join(PRESETS)}")
     return replace(Config(preset=name, dataset=values.pop("dataset")), **{**PRESETS[name], **values})
 
 

@@ -35,15 +35,17 @@ def print_results(results: dict[str, Any], task: Task) -> None:
 
 def print_measured(measured: dict[str, dict[str, Any]], task: Task) -> None:
     """A row for each class, however many there are, and a column for each summary."""
-    table = Table(title="DSC (ASD in mm), mean over volumes", box=box.SIMPLE, title_justify="left")
-    table.add_column("")
-    for words in measured:
-        table.add_column(words, justify="right")
+    console = Console(highlight=False, markup=False)
+    padding = (0, 1) if console.width >= 60 else (0, 1, 0, 0)
+    table = Table(title="DSC (ASD in mm), mean over volumes", box=box.SIMPLE, title_justify="left", padding=padding)
+    table.add_column("", overflow="fold")
+    for words in measured:  # no narrower than a distance: a narrow terminal breaks lines and names, never a number
+        table.add_column(words, justify="right", overflow="fold", min_width=len("(123.45)"))
     names = [c.name for c in task.classes[1:]] + ["mean"]
     reports = [[*report["classes"].values(), report] for report in measured.values()]
     for name, *entries in zip(names, *reports, strict=True):
         table.add_row(name, *(f"{entry['dsc']:.3f} ({_distance(entry['asd'])})" for entry in entries))
-    Console(highlight=False).print(table)
+    console.print(table)
 
 
 def _distance(value: float | None) -> str:

@@ -69,7 +69,7 @@ def with_value(settings: T, key: str, text: str) -> T:
         below = [n for n in dict.fromkeys([*short, *full]) if n.startswith(key + ".")]
         if below:
             raise InputError(f"--set {key}: this is a table; set one of {', '.join(below)}")
-        raise InputError(f"--set {key}: no setting is called so; {_nearest(key, [*short, *full])}")
+        raise InputError(f"--set {key}: unknown setting; {_nearest(key, [*short, *full])}")
     try:
         value = _value(full[name], text.strip(), spelled=True)
     except _Mismatch:
@@ -171,7 +171,7 @@ class _File:
     def refuse_unknown(self, found: Iterable[str], known: Iterable[str], path: str) -> None:
         for name in (_join(path, key) for key in found if key not in known):
             names = [*self.known, *(_join(path, key) for key in known)]  # self.known ends where a dict begins
-            raise InputError(f"{self.source}: no setting is called {name}; {_nearest(name, names)}")
+            raise InputError(f"{self.source}: unknown setting {name}; {_nearest(name, names)}")
 
 
 # ---- types
@@ -213,7 +213,7 @@ def _value(hint: Any, found: Any, *, spelled: bool = False) -> Any:
 
 
 def _split(text: str, members: tuple[Any, ...]) -> list[str] | None:
-    """96x96 and 96,96 are two numbers; text is parted by commas alone; nothing is an empty list."""
+    """96x96 and 96,96 are two numbers; text is separated by commas only; nothing is an empty list."""
     parts = [part.strip() for part in re.split("," if str in members else "[x,]", text)] if text else []
     return None if "" in parts else parts
 
@@ -228,7 +228,7 @@ def _expected(hint: Any, *, spelled: bool = False) -> str:
     if origin is tuple:
         many = members[1:] == (...,)
         kinds = dict.fromkeys(_expected(m) for m in members if m is not ...)
-        how = " with commas between" if str in members or many else " written like 96x96"
+        how = " separated by commas" if str in members or many else " written like 96x96"
         return f"{'any number of' if many else len(members)} values{how * spelled}, each {' or '.join(kinds)}"
     return WORDS.get(hint, "a table")
 
@@ -302,7 +302,7 @@ def _nearest(name: str, names: list[str]) -> str:
     if best and likeness(best):
         return f"did you mean {best}?"
     siblings = [n for n in names if n.startswith(table + ".")]
-    return "there are " + ", ".join(siblings or dict.fromkeys(names))
+    return "choose one of " + ", ".join(siblings or dict.fromkeys(names))
 
 
 def _join(path: str, name: str) -> str:

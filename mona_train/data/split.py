@@ -66,7 +66,8 @@ def split(cache: Cache, ratio: float | None = None, seed: int | None = None) -> 
     labelled = sorted(set(rows) & set(kept))
     unlabelled = sorted(set(kept) - set(rows))
     if not labelled:
-        raise InputError(f"{cache.folder}: no training slice has a label at ratio {ratio}; check the data set")
+        share = "" if ratio is None else f" when {100 * ratio:g} % of the patients are labelled"
+        raise InputError(f"{cache.folder}: no training slice has a label{share}; check the labels of the data set")
     owner = {row: case.patient for case in train for row in case.rows}
     return Split(
         labelled=tuple(labelled),

@@ -28,10 +28,11 @@ def stages_of(method: str, pretrain: str = "default") -> tuple[type[Stage], ...]
 
         close = difflib.get_close_matches(method, METHODS, n=1)
         hint = f"did you mean {close[0]}? " if close else ""
-        raise InputError(f"no method is called {method!r}; {hint}there are {', '.join(METHODS)}")
+        raise InputError(f"unknown method {method!r}; {hint}choose one of {', '.join(METHODS)}")
     stages = METHODS[method]
     if pretrain == "default":
         return stages
     if pretrain != "none" and pretrain not in PRETRAINING:
-        raise InputError(f"no pre-training is called {pretrain!r}; there are none, {', '.join(PRETRAINING)}")
+        choices = " or ".join(repr(name) for name in ("none", *PRETRAINING))
+        raise InputError(f"unknown pre-training {pretrain!r}; choose {choices}")
     return (*([PRETRAINING[pretrain]] if pretrain != "none" else []), stages[-1])

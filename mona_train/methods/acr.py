@@ -62,7 +62,7 @@ class Settings(base.Settings):
     def __post_init__(self) -> None:
         unknown = set(self.principles) - set(PRINCIPLES)
         if unknown:
-            raise InputError(f"no principle is called {', '.join(unknown)}; there are {', '.join(PRINCIPLES)}")
+            raise InputError(f"unknown principle {', '.join(unknown)}; choose among {', '.join(PRINCIPLES)}")
         for name in ("queries", "keys", "ring", "dim", "bank", "neighbours"):
             if getattr(self, name) < 1:
                 raise InputError(f"expected acr.{name} from 1, found {getattr(self, name)}")

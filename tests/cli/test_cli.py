@@ -11,6 +11,7 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
+import typer
 
 MONA = Path(sys.executable).with_name("mona")
 AFFINE = np.diag([1.5, 1.5, 10.0, 1.0])
@@ -95,9 +96,10 @@ def test_evaluate_json_is_one_object(folders):
     assert (report["definition"], report["unit"]) == ("sound", "mm")
     assert [case["case"] for case in report["cases"]] == ["case0", "case1", "case2"]
     scores = report["cases"][0]["classes"]["1"]
-    assert {"dsc", "jaccard", "asd", "assd", "hd95"} <= set(scores)
+    assert {"dsc", "jaccard", "sensitivity", "precision", "nsd", "asd", "assd", "hd95", "hd"} <= set(scores)
     assert report["cases"][2]["classes"]["2"] == {
-        "dsc": 0.0, "jaccard": 0.0, "asd": None, "assd": None, "hd95": None, "miss": True,
+        "name": "2", "dsc": 0.0, "jaccard": 0.0, "sensitivity": 0.0, "precision": None, "nsd": 0.0,
+        "asd": None, "assd": None, "hd95": None, "hd": None, "miss": True,
     }  # fmt: skip
     assert report["mean"]["classes"]["2"]["miss_rate"] == pytest.approx(1 / 3)
     assert report["mean"]["classes"]["2"]["assd"] > report["mean"]["classes"]["2"]["scored"]["assd"]
@@ -117,6 +119,59 @@ def test_evaluate_writes_files_and_names_them_last(folders):
     assert len(rows) == 6
     assert rows[0]["spacing"] == "1.5x1.5x10"
     assert {row["definition"] for row in rows} == {"paper"}
+
+
+def test_classes_are_named_in_csv_and_json(folders):
+    args = "evaluate", "pred", "ref", "--classes", "1=right ventricle,2", "--tolerance", "1.5"
+    rows = list(csv.DictReader(io.StringIO(mona(*args, "--csv", cwd=folders).stdout)))
+    assert [(row["class"], row["name"]) for row in rows[:2]] == [("1", "right ventricle"), ("2", "2")]
+    assert float(rows[0]["nsd"]) > 0.5
+    assert rows[0]["tolerance"] == "1.5"
+    report = json.loads(mona(*args, "--json", cwd=folders).stdout)
+    assert report["cases"][0]["classes"]["1"]["name"] == "right ventricle"
+    assert report["mean"]["classes"]["1"]["name"] == "right ventricle"
+    assert report["tolerance"] == 1.5
+
+
+def test_predictions_without_a_reference_are_counted_and_named(folders):
+    for name in ("more", "extra"):
+        (folders / "pred" / "case0.nii.gz").rename(folders / "pred" / f"{name}.nii.gz")
+        (folders / "pred" / "case0.nii.gz").write_bytes((folders / "pred" / f"{name}.nii.gz").read_bytes())
+    done = mona("evaluate", "pred", "ref", "--json", cwd=folders)
+    assert done.returncode == 0
+    assert done.stderr == "note: pred: 2 masks have no reference, not measured: extra, more\n"
+    assert json.loads(done.stdout)["without_reference"] == ["extra", "more"]
+
+
+def test_a_scan_given_as_a_mask_is_refused_in_words(folders):
+    noise = np.random.default_rng(0).integers(0, 1000, (24, 20, 6)).astype(np.int16)
+    nib.save(nib.Nifti1Image(noise, AFFINE), folders / "scan.nii.gz")
+    mask = folders / "ref" / "case0.nii.gz"
+    for pair in ((folders / "scan.nii.gz", mask), (mask, folders / "scan.nii.gz")):
+        done = mona("evaluate", *pair)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "scan.nii.gz looks like a scan, not a mask" in done.stderr
+    parcels = np.kron(np.arange(1, 1 + 6 * 5 * 3).reshape(6, 5, 3), np.ones((4, 4, 2))).astype(np.int16)  # 90 regions
+    nib.save(nib.Nifti1Image(parcels, AFFINE), folders / "parcels.nii.gz")
+    assert mona("evaluate", folders / "parcels.nii.gz", folders / "parcels.nii.gz").returncode == 0
+
+
+@pytest.mark.parametrize("width", [40, 50, 60, 80, 140])
+def test_tables_keep_their_numbers_at_any_width(folders, width, monkeypatch):
+    """No number is cut or folded, no class is lost; what has no room is named."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    done = mona("evaluate", folders / "pred", folders / "ref", "--classes", "1=right ventricle cavity,2=[Myo]")
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= width
+    report = json.loads(mona("evaluate", folders / "pred", folders / "ref", "--json").stdout)
+    (row,) = [line for line in lines if line.strip().startswith("case0")]
+    scores = report["cases"][0]["classes"]["1"]
+    assert f"{scores['dsc']:.3f}" in row.split()
+    assert (f"{scores['hd']:.2f}" in row.split()) == (width == 140)
+    assert ("Not shown for lack of room" in done.stdout) == (width < 140)
+    assert "…" not in done.stdout
+    assert any("[Myo]" in line for line in lines)
+    assert "class" in done.stdout
 
 
 def test_evaluate_speaks_its_rules(folders):
@@ -157,10 +212,64 @@ def test_a_missing_prediction_is_an_error_not_a_smaller_mean(folders):
     assert "no mask for 1 of 3 references (case1)" in done.stderr
 
 
-def test_a_reader_that_closes_the_pipe_is_no_error(folders):
-    command = f'"{MONA}" evaluate "{folders / "pred"}" "{folders / "ref"}" | head -1'
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize("command", ["segment", "evaluate", "train", "export", "demo", "doctor", "data prepare"])
+def test_help_shows_flags_as_flags_and_gives_examples_that_parse(command):
+    import shlex
+
+    from mona_infer.cli import app
+    from mona_infer.examples import EXAMPLES
+
+    text = mona(*command.split(), "--help").stdout
+    assert "<bool>" not in text
+    for example in EXAMPLES.get(command, ()):
+        assert example in text
+        words = shlex.split(example.partition("|")[0])
+        assert words[:2] == ["mona", command]
+        group = typer.main.get_command(app)
+        with group.make_context("mona", words[1:]) as parent:
+            group.get_command(parent, command).make_context(command, words[2:], parent=parent)  # knows every option
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("mona ev", ["evaluate"]),
+        ("mona segment --keep", ["--keep-largest"]),
+        ("mona evaluate --to", ["--tolerance"]),
+        ("mona data pre", ["prepare"]),
+        ("mona train --resume", ["--resume"]),
+    ],
+)
+def test_the_shell_completes_commands_and_options(typed, expected):
+    words = {"_MONA_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    done = subprocess.run([MONA], env=os.environ | words, capture_output=True, text=True, check=False)
+    assert (done.stdout.split(), done.stderr) == (expected, "")
+
+
+def test_completion_is_installed_into_the_home_folder(tmp_path):
+    for shell in ("bash", "zsh", "fish"):
+        assert "_MONA_COMPLETE" in mona("--show-completion", shell).stdout
+    env = os.environ | {"HOME": str(tmp_path)}
+    done = subprocess.run([MONA, "--install-completion", "bash"], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"wrote {tmp_path}")
+    check = f"source {tmp_path}/.bashrc; complete -p mona"
+    assert (
+        "_mona_completion" in subprocess.run(["bash", "-c", check], capture_output=True, text=True, check=True).stdout
+    )
+    assert mona("--show-completion", "cmd").returncode == 2
+
+
+COMMANDS_THAT_PRINT = ["evaluate pred ref", "evaluate pred ref --json", "doctor", "--help", "segment --help"]
+
+
+@pytest.mark.parametrize("command", COMMANDS_THAT_PRINT)
+def test_a_reader_that_goes_away_is_no_error(folders, command):
+    """`| head -1` at its worst: the reader has gone before the first line."""
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([MONA, *command.split()], stdout=write, stderr=subprocess.PIPE, cwd=folders, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_doctor_tells_what_is_missing_and_how_to_get_it():

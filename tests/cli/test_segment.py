@@ -74,6 +74,26 @@ def test_from_scan_to_scores_as_two_commands(model, tmp_path):
     assert done.returncode == 0
 
 
+def test_there_and_back_on_an_nnunet_data_set(model, tmp_path):
+    scans(tmp_path / "imagesTr", 2)
+    for path in (tmp_path / "imagesTr").iterdir():
+        path.rename(path.with_name(path.name.replace(".nii.gz", "_0000.nii.gz")))
+    (tmp_path / "labelsTr").mkdir()
+    for n in range(2):
+        label = np.minimum(models.scan(n, (24, 24, 8)) // 250, 3).astype(np.uint8)
+        nib.save(nib.Nifti1Image(label, AFFINE), tmp_path / "labelsTr" / f"case{n}.nii.gz")
+    command = ["segment", "imagesTr", "--out", "masks", "--reference", "labelsTr", "--model", model]
+    done = mona(*command, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("DSC 0.9") == 2 * 3
+    done = mona("evaluate", "masks", "labelsTr", "--csv", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split(",")[0] for line in done.stdout.splitlines()[1::3]] == ["case0", "case1"]
+    done = mona("segment", "imagesTr", "--out", "mask.nii.gz", "--model", model, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("mona: imagesTr is a folder of 2 scans and mask.nii.gz is the name of one mask; ")
+
+
 def test_a_bad_case_is_exit_code_1_and_a_missing_engine_3(model, tmp_path):
     scans(tmp_path / "scans", 1)
     (tmp_path / "scans" / "bad.nii").write_bytes(b"no scan")
@@ -86,6 +106,45 @@ def test_a_bad_case_is_exit_code_1_and_a_missing_engine_3(model, tmp_path):
         assert "pip install" in done.stderr
         assert done.stderr.count("\n") == 1
         assert not (tmp_path / out).exists()
+
+
+def test_a_folder_is_done_to_its_end_though_nobody_reads_what_is_printed(model, tmp_path):
+    scans(tmp_path / "scans", 3)
+    read, write = os.pipe()
+    os.close(read)
+    command = [MONA, "segment", "scans", "--out", "masks", "--model", model]
+    done = subprocess.run(command, stdout=write, stderr=write, cwd=tmp_path, check=False)
+    os.close(write)
+    assert done.returncode == 0
+    assert len(list((tmp_path / "masks").iterdir())) == 3
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--out", "file/m.nii.gz"],
+        ["--out", "m.nii.gz", "--preview", "file/p.png"],
+        ["--out", "m.nii.gz", "--stats", "file/s.json"],
+        ["--out", "m.nii.gz", "--json", "file/s.json"],
+        ["--out", "m.nii.gz", "--probabilities", "file/maps"],
+        ["--out", "m.nii.gz", "--probabilities", "file"],
+        ["--out", "file"],
+        ["--out", "file/masks"],
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_written_is_told_once_before_the_network_starts(args, model, tmp_path):
+    scans(tmp_path / "scans", 3)
+    (tmp_path / "file").write_text("not a folder")
+    before = sorted(tmp_path.rglob("*"))
+    scan = "scans" if args[1].startswith("file") and not args[1].endswith(".nii.gz") else "scans/case0.nii.gz"
+    done = mona("segment", scan, *args, "--model", model, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr in (
+        f"mona: {args[-1]} cannot be written: Not a directory\n",
+        f"mona: {args[-1]} is a file; give the name of a folder\n",
+    )
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_model_changed_by_one_bit_is_refused(model, tmp_path):

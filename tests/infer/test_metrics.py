@@ -14,9 +14,9 @@ SPACING = (10.0, 1.5, 1.5)
 @pytest.mark.parametrize(
     ("prediction", "reference", "expected"),
     [
-        (EMPTY, EMPTY, Score(1.0, 1.0)),
-        (EMPTY, FULL, Score(0.0, 0.0, miss=True)),
-        (FULL, EMPTY, Score(0.0, 0.0, miss=True)),
+        (EMPTY, EMPTY, Score(1.0, 1.0, nsd=1.0)),
+        (EMPTY, FULL, Score(0.0, 0.0, nsd=0.0, sensitivity=0.0, miss=True)),
+        (FULL, EMPTY, Score(0.0, 0.0, nsd=0.0, precision=0.0, miss=True)),
     ],
 )
 def test_sound_never_drops_or_rewards_a_miss(prediction, reference, expected):
@@ -28,13 +28,55 @@ def test_sound_never_drops_or_rewards_a_miss(prediction, reference, expected):
 )
 def test_paper_repeats_the_published_rules(prediction, reference, dsc):
     score = score_case(prediction, reference, SPACING, [1], definition="paper")[1]
-    assert score == Score(dsc, dsc, 0.0, 0.0, 0.0)
+    assert (score.dsc, score.jaccard, score.nsd) == (dsc, dsc, dsc)
+    assert (score.asd, score.assd, score.hd95, score.hd) == (0.0, 0.0, 0.0, 0.0)
+    assert score.sensitivity == (0.0 if reference.any() else None)
+    assert score.precision == (0.0 if prediction.any() else None)
+    assert not score.miss
 
 
 def test_paper_measures_in_voxels_and_sound_in_millimetres():
     moved = np.roll(FULL, 1, axis=0)
     assert score_case(moved, FULL, SPACING)[1].hd95 == pytest.approx(10.0)
     assert score_case(moved, FULL, SPACING, definition="paper")[1].hd95 == pytest.approx(1.0)
+
+
+def test_surface_dice_and_hausdorff_of_a_mask_moved_by_one_voxel():
+    """A box of 2x2x2 voxels is all border: moved by one along its first axis, half of it lies on the other."""
+    moved = np.roll(FULL, 1, axis=0)
+    score = score_case(moved, FULL, SPACING)[1]
+    assert (score.hd, score.nsd, score.sensitivity, score.precision) == (10.0, 0.5, 0.5, 0.5)
+    assert score_case(moved, FULL, SPACING, tolerance=10.0)[1].nsd == 1.0  # at the tolerance is within it
+    assert score_case(moved, FULL, SPACING, tolerance=9.99)[1].nsd == 0.5
+    assert score_case(moved, FULL, SPACING, tolerance=0.0)[1].nsd == 0.5
+    assert score_case(moved, FULL, SPACING, definition="paper", tolerance=1.0)[1].nsd == 1.0  # voxels there
+
+
+def test_a_spacing_rounded_to_32_bits_decides_nothing():
+    spacing = (float(np.float32(0.8)),) * 3
+    moved = np.roll(FULL, 2, axis=0)
+    assert spacing[0] * 2 > 1.6
+    assert score_case(moved, FULL, spacing, tolerance=1.6)[1].nsd == 1.0
+
+
+def test_sensitivity_is_of_the_reference_and_precision_of_the_prediction():
+    half = FULL.copy()
+    half[1] = 0
+    score = score_case(half, FULL, SPACING)[1]
+    assert (score.sensitivity, score.precision) == (0.5, 1.0)
+    score = score_case(FULL, half, SPACING)[1]
+    assert (score.sensitivity, score.precision) == (1.0, 0.5)
+
+
+def test_a_mean_leaves_out_shares_of_nothing():
+    half = FULL.copy()
+    half[1] = 0
+    scores = [score_case(*pair, SPACING, [1]) for pair in ((half, FULL), (FULL, EMPTY), (EMPTY, FULL))]
+    mean = summarise(scores, [100.0] * 3)
+    assert mean["sensitivity"] == pytest.approx((0.5 + 0) / 2)  # the case without reference has none
+    assert mean["precision"] == pytest.approx((1 + 0) / 2)
+    assert mean["nsd"] == pytest.approx(scores[0][1].nsd / 3)  # misses are 0
+    assert mean["hd"] == pytest.approx((10 + 100 + 100) / 3)  # and charged the diagonal
 
 
 def test_asd_is_directed_and_assd_is_not():

@@ -54,7 +54,10 @@ def test_a_scan_with_everything(here, capsys):
     report = json.loads(out[out.index("{") :])
     assert report == json.loads((here / "s.json").read_text())
     (case,) = report["cases"]
-    assert case["scores"]["LV"] == {"dsc": 1, "jaccard": 1, "asd": 0, "assd": 0, "hd95": 0, "miss": False}
+    assert case["scores"]["LV"] == {
+        "dsc": 1, "jaccard": 1, "sensitivity": 1, "precision": 1, "nsd": 1,
+        "asd": 0, "assd": 0, "hd95": 0, "hd": 0, "miss": False,
+    }  # fmt: skip
     entry = case["classes"]["LV"]
     assert entry["voxels"] == (first == 3).sum()
     assert entry["ml"] == pytest.approx(entry["voxels"] * 18 / 1000, rel=1e-3)
@@ -171,6 +174,39 @@ def test_a_disk_that_is_full_fails_its_case_alone_and_leaves_nothing(folder, mon
     assert sorted(p.name for p in (folder / "masks").iterdir()) == ["a.nii.gz", "d.nii.gz", "deep"]
 
 
+@pytest.mark.parametrize("option", ["--preview", "--stats"])
+def test_what_fails_after_the_masks_says_what_was_written(here, option, monkeypatch):
+    """A disk that fills up between the mask and the picture: the mask is there, and the sentence says so."""
+    name = {"--preview": "p.png", "--stats": "s.json"}[option]
+    opened = pathlib.Path.replace
+
+    def replace_(self, target):
+        if self.name.endswith(name):
+            raise OSError(28, "No space left on device", str(self))
+        return opened(self, target)
+
+    monkeypatch.setattr(pathlib.Path, "replace", replace_)
+    with pytest.raises(InputError) as failure:
+        mona("scan.nii.gz", "--out", "m.nii.gz", "--model", "model.onnx", option, name, "--probabilities", "maps")
+    expected = f"{name} cannot be written: No space left on device; written before that: m.nii.gz, maps"
+    assert str(failure.value) == expected
+    assert {p.name for p in here.iterdir()} == {"model.onnx", "scan.nii.gz", "m.nii.gz", "maps"}
+
+
+def test_where_nothing_can_be_removed_the_error_still_names_the_file(here, monkeypatch):
+    """On a read-only disk removing the temporary file fails too; its name is nobody's business."""
+
+    def refuse(self, *args, **options):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    from mona_infer.atomic import write_text
+
+    monkeypatch.setattr(pathlib.Path, "unlink", refuse)
+    monkeypatch.setattr(pathlib.Path, "write_text", refuse)
+    with pytest.raises(InputError, match=r"^s.json cannot be written: Permission denied$"):
+        write_text(pathlib.Path("s.json"), "{}")
+
+
 def test_class_names_never_lead_out_of_the_folder_of_maps(here):
     names = ("background", "../../RV", "/etc/Myo", "L V")
     classes = tuple(replace(c, name=name) for c, name in zip(models.TASK.classes, names, strict=True))
@@ -220,6 +256,7 @@ def test_leftovers_of_killed_processes_go_and_those_at_work_stay(folder):
             "--max-ram allows 20.00 MB",
         ),
         (["scan.nii.gz", "--out", "m.nii.gz", "--reference", "small.nii", "--model", "model.onnx"], "not on one grid"),
+        (["scan.nii.gz", "--out", "m.nii.gz", "--reference", "scan.nii.gz", "--model", "model.onnx"], "like a scan"),
         (["scan.nii.gz", "--out", "old.nii.gz", "--model", "model.onnx"], "--overwrite"),
         ([".", "--out", "masks", "--model", "model.onnx"], "lies inside"),
     ],

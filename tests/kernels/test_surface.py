@@ -33,9 +33,35 @@ def test_random_pairs_equal_medpy():
             assert score.asd == pytest.approx(medpy.asd(a, b, spacing), abs=1e-6)
             assert score.assd == pytest.approx(medpy.assd(a, b, spacing), abs=1e-6)
             assert score.hd95 == pytest.approx(medpy.hd95(a, b, spacing), abs=1e-6)
+            assert score.hd == pytest.approx(medpy.hd(a, b, spacing), abs=1e-6)
+            assert score.sensitivity == pytest.approx(medpy.sensitivity(a, b), abs=1e-12)
+            assert score.precision == pytest.approx(medpy.precision(a, b), abs=1e-12)
             compared += 1
     assert compared >= 2 * 280  # the rest are the pairs with an empty mask, which medpy refuses
     assert empty > 0
+
+
+def test_random_pairs_equal_monai():
+    """Surface Dice and Hausdorff; MONAI's HD95 is another: the larger of the two directions' percentiles."""
+    torch, metrics = pytest.importorskip("torch"), pytest.importorskip("monai.metrics", reason="MONAI is not installed")
+    compared = differ = 0
+    for seed in range(0, PAIRS, 4):
+        a, b, spacing = random_pair(seed)
+        if not (a.any() and b.any()):
+            continue
+        given = [torch.from_numpy(mask[None, None].astype(np.float32)) for mask in (a, b)]
+        for tolerance in (0.0, 1.3, 4.0):
+            found = metrics.compute_surface_dice(*given, [tolerance], include_background=True, spacing=spacing)
+            score = score_case(a, b, spacing, tolerance=tolerance)[1]
+            assert score.nsd == pytest.approx(float(found), abs=1e-6), (seed, tolerance)
+        found = metrics.compute_hausdorff_distance(*given, include_background=True, spacing=spacing)
+        assert score.hd == pytest.approx(float(found), rel=1e-5)
+        found = metrics.compute_hausdorff_distance(*given, include_background=True, percentile=95, spacing=spacing)
+        differ += abs(float(found) - score.hd95) > 1e-3
+        assert float(found) > score.hd95 - 1e-3  # of the whole, never more than of its worse part
+        compared += 1
+    assert compared >= 60
+    assert differ > 0
 
 
 def test_large_pair_equals_medpy_with_every_number_of_threads():
@@ -84,7 +110,7 @@ def test_concentric_spheres(radius):
 def test_identical_masks_have_no_distance():
     mask = (np.random.default_rng(0).random((9, 20, 20)) < 0.3).astype(np.uint8)
     score = score_case(mask, mask.copy(), (10, 1.4, 1.4))[1]
-    assert (score.dsc, score.jaccard, score.asd, score.assd, score.hd95) == (1, 1, 0, 0, 0)
+    assert (score.dsc, score.jaccard, score.asd, score.assd, score.hd95, score.hd, score.nsd) == (1, 1, 0, 0, 0, 0, 1)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])

@@ -126,3 +126,13 @@ def test_a_missing_labelled_case_is_named():
 def test_a_ratio_that_is_none_is_refused(ratio):
     with pytest.raises(InputError, match="ratio"):
         split(cache_of(cases(3)), ratio)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"), [(None, "has a label; check"), (0.5, "label when 50 % of the patients are")]
+)
+def test_without_any_label_it_says_so_and_not_which_option_was_left_out(ratio, words):
+    unlabelled = [replace(case, first_label=None) for case in cases(6)]
+    with pytest.raises(InputError, match=words) as failure:
+        split(cache_of(unlabelled), ratio)
+    assert "ratio" not in str(failure.value)

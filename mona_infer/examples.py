@@ -1,0 +1,33 @@
+"""Commands to start from, shown at the end of each command's help."""
+
+from __future__ import annotations
+
+EXAMPLES = {
+    "train": (
+        "mona train --dataset acdc --ratio 0.05",
+        "mona train --dataset path/to/Dataset042_Mine --ratio 0.1 --out runs/mine",
+        "mona train --resume runs/mine",
+    ),
+    "export": (
+        "mona export runs/mine",
+        "mona export runs/mine --precision fp16",
+    ),
+    "segment": (
+        "mona segment scan.nii.gz --out mask.nii.gz --preview mask.png",
+        "mona segment series/ --out mask.dcm",
+        "mona segment imagesTr --out masks --reference labelsTr --stats stats.json",
+        "mona segment cine.nii.gz --out masks.nii.gz --frame all",
+    ),
+    "evaluate": (
+        "mona evaluate mask.nii.gz reference.nii.gz",
+        "mona evaluate masks labelsTr --classes 1=RV,2=Myo,3=LV --csv scores.csv",
+        "mona evaluate masks labelsTr --tolerance 1 --json | jq .mean.dsc",
+    ),
+    "demo": ("mona demo", "mona demo --out demo --steps 200"),
+    "doctor": ("mona doctor", "mona doctor --json"),
+}
+
+
+def shown(command: str) -> str | None:
+    """The examples of a command, or of none, as its help shows them."""
+    return "\n".join(["Examples:", *(f"  {line}" for line in EXAMPLES[command])]) if command in EXAMPLES else None
