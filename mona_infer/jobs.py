@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mona_infer.errors import InputError
-from mona_infer.formats import CASES, IN_WORDS, READ, WRITTEN, stem
+from mona_infer.formats import CASES, IN_WORDS, NIFTI, READ, WRITTEN, stem
 from mona_infer.pairing import REFERENCE, reference_of, scans_in
 
 SEG = ".dcm"  # a mask of this name is a DICOM Segmentation
@@ -31,8 +31,9 @@ def find_jobs(scan: Path, out: Path, reference: Path | None = None) -> tuple[lis
         raise InputError(f"{reference} (of --reference) does not exist")
     if out.name.endswith((*WRITTEN, SEG)):
         if out.name.endswith(SEG) and scan.name.lower().endswith(READ):
+            kind = "NIfTI" if scan.name.lower().endswith(NIFTI) else "not DICOM"
             raise InputError(
-                f"{scan} is not DICOM, so there is no series for a DICOM-SEG to refer to; give --out a .nii.gz name"
+                f"{scan} is {kind}, so there is no series for a DICOM-SEG to refer to; give --out a .nii.gz name"
             )
         if out.resolve() == scan.resolve():
             raise InputError(f"{out} is the scan itself; give the mask another name")

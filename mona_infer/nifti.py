@@ -30,8 +30,9 @@ def open_nifti(path: Path) -> ScanFile:
     """Read the header of a .nii, .nii.gz or a pair of .hdr and .img, either of which may be named."""
     where, voxels = _pair(path) if path.name.lower().endswith(PAIR) else (path, path)
     single = where is voxels
+    packing = _packing(where)
     with in_one_sentence(where):
-        header = _read_header(where, first_bytes(where, _packing(where), max(LAYOUTS)), single)
+        header = _read_header(where, first_bytes(where, packing, max(LAYOUTS)), single)
     analyze = not single and header.size == 348 and bytes(header["magic"])[:3] != PAIR_MAGIC[348]
     if analyze:
         header = header.of_analyze()
@@ -41,7 +42,7 @@ def open_nifti(path: Path) -> ScanFile:
     affine, notes = analyze_affine(header) if analyze else world_affine(where, header)
     return ScanFile(
         path,
-        Stored(voxels, dtype, shape, frames, packing=_packing(voxels), skip=offset),
+        Stored(voxels, dtype, shape, frames, packing=packing if single else _packing(voxels), skip=offset),
         affine,
         slope,
         intercept,
@@ -130,7 +131,8 @@ def _header_for(volume: Volume, frames: int, intent: str) -> Header:
 def _read_header(path: Path, block: bytes, single: bool) -> Header:
     if len(block) < 348:
         raise InputError(f"{path} is too short to be NIfTI ({len(block)} bytes after decompression)")
-    header = Header.read(block) or Header.read(block[:348])
+    size = 540 if 540 in (int.from_bytes(block[:4], order) for order in ("little", "big")) else 348
+    header = Header.read(block[:size])
     if header is None:
         raise InputError(f"{path} is not NIfTI: its first bytes are not a NIfTI header")
     magic = bytes(header["magic"])[:3]

@@ -111,11 +111,18 @@ class Segmenter:
 
     def reading_budget(self, probabilities: bool) -> tuple[int, int]:
         """Bytes that a scan and what is held beside it may take now, and how many of them each voxel needs beside."""
-        beside = (1 if max(c.id for c in self.task.classes) < 256 else 2) + probabilities * len(self.task.classes)
+        beside = self._beside(probabilities)
         if not self.max_ram:
             return memory_budget(), beside
-        workspace = self._network_workspace()
-        return max(1, int(PLANNED * self.max_ram) - self._resident() - workspace), beside
+        workspace, planned = self._network_workspace(), int(PLANNED * self.max_ram)
+        used = self._resident() + workspace
+        if used >= planned:  # a scan then told to need a little more than is allowed would be told wrong
+            raise TooLarge("mona with this model, before any scan is read,", used, planned, "allow more")
+        return planned - used, beside
+
+    def _beside(self, probabilities: bool) -> int:
+        """Bytes of a voxel in the mask and, where asked for, in the probability maps."""
+        return (1 if max(c.id for c in self.task.classes) < 256 else 2) + probabilities * len(self.task.classes)
 
     def _resident(self) -> int:
         """Bytes held now, but for what the engine keeps from earlier slices and will use again."""
@@ -134,7 +141,7 @@ class Segmenter:
     def _fitting_batch(self, stack: SliceStack, probabilities: bool) -> int:
         """As many slices at a time as `max_ram` allows beside the mask that is about to be made."""
         classes, native, inside = len(self.task.classes), math.prod(stack.native_size), math.prod(self.task.input_size)
-        _, beside = self.reading_budget(probabilities)
+        beside = self._beside(probabilities)
         waiting = 4 * (AHEAD + 1) * (1 + classes) * inside  # slices and logits on their way
         at_work = 4 * native * (3 + probabilities * 3 * classes) + probabilities * 8 * classes * inside
         each = self._network_workspace() + waiting + at_work

@@ -1,6 +1,7 @@
 """Files that are no scans at all: empty, pipes, sockets, upper-case names; and sizes that look alike."""
 
 import os
+import re
 import socket
 from pathlib import Path
 
@@ -64,6 +65,7 @@ def test_upper_case_names_are_cases_and_masks_too(tmp_path, monkeypatch):
     jobs, folder = find_jobs(tmp_path / "scans", tmp_path / "out", tmp_path / "scans")
     assert folder and [job.name for job in jobs] == ["A", "C", "b"]
     assert jobs[0].reference.name == "A.NII.GZ" and jobs[1].reference.name == "C_gt.NII.GZ"
+    (tmp_path / "scans" / "C.nii").unlink()  # beside C_gt it would be a second reference of one case
     app(["evaluate", "scans", "scans"], standalone_mode=False)
 
 
@@ -74,3 +76,17 @@ def test_sizes_are_shown_so_that_they_differ():
     assert sizes_in_words(100_000_001, 99_999_999) == ("100.000001 MB", "99.999999 MB")
     words = str(TooLarge("scan.nii.gz", 104_000_000, 101_000_000, "crop it"))
     assert words == "scan.nii.gz needs 0.104 GB of memory, 0.101 GB can be used; crop it"
+
+
+def test_what_is_needed_does_not_follow_what_is_allowed(tmp_path, monkeypatch):
+    """It was always 0.02 MB more than --max-ram where the model alone needed more than that."""
+    monkeypatch.chdir(tmp_path)
+    models.write(tmp_path / "model.onnx")
+    nib.save(nib.Nifti1Image(models.scan(), np.diag([1.5, 1.5, 8, 1])), "scan.nii.gz")
+    needed = []
+    for allowed in (20, 40):
+        limit = ["--max-ram", f"{allowed}MB"]
+        with pytest.raises(InputError, match=rf"allows {allowed}\.00 MB; allow more") as refusal:
+            app(["segment", "scan.nii.gz", "--out", "m.nii.gz", "--model", "model.onnx", *limit], standalone_mode=False)
+        needed.append(float(re.search(r"needs ([\d.]+) MB", str(refusal.value))[1]))
+    assert needed[1] == pytest.approx(needed[0], rel=0.3) and min(needed) > 41

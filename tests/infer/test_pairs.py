@@ -5,6 +5,7 @@ import gzip
 import nibabel as nib
 import numpy as np
 import pytest
+from dicom_files import write_series
 
 from mona_infer import InputError, read_volume
 from mona_infer.jobs import find_jobs
@@ -90,3 +91,10 @@ def test_a_pair_in_a_folder_is_one_case(tmp_path):
     save(tmp_path / "scans", "analyze")
     jobs, _ = find_jobs(tmp_path / "scans", tmp_path / "masks")
     assert [(job.name, job.scan.name) for job in jobs] == [("scan", "scan.hdr")]
+
+
+def test_a_dicom_file_may_be_called_img(tmp_path):
+    write_series(tmp_path / "series", VOXELS, np.diag([-1.5, -1.4, 7.0, 1.0]))
+    one = sorted((tmp_path / "series").iterdir())[0]
+    expected = read_volume(one).voxels
+    np.testing.assert_array_equal(read_volume(one.rename(tmp_path / "IM0001.img")).voxels, expected)
