@@ -25,6 +25,7 @@ from mona_infer.slicing import slicing
 from mona_infer.task import Task
 from mona_infer.volume import Volume
 from mona_train.data.case import Adapter, Case
+from mona_train.data.unused import unused
 
 Severity = Literal["error", "warning"]
 WORKERS = 2  # and so at most two cases in memory
@@ -77,6 +78,8 @@ def problems(adapter: Adapter, folder: Path) -> Iterator[Problem]:
     yield from _notes(findings)
     if cases and not any(case.label for case in cases):
         yield Problem("error", "", str(folder), f"{folder}: none of {len(cases)} cases has a label")
+    for entry in unused(adapter, folder, cases):
+        yield Problem("error" if entry.lost else "warning", "", str(entry.path), entry.words)
     for words in adapter.remarks(folder) if adapter.remarks else ():
         yield Problem("warning", "", str(folder), words)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,13 +26,22 @@ app = typer.Typer(
 NAME = typer.Argument(..., metavar="NAME", help="acdc, lits, mmwhs, mmwhs-mr, phantom, or the path of a data set.")
 SOURCE = typer.Argument(None, metavar="SRC", help="Its folder. Default: $MONA_DATA/NAME, else ./data/NAME.")
 OUT = typer.Option(None, help="Where the cache goes. Default: ./cache/NAME-HxW.")
-SIZE = typer.Option(None, metavar="HxW", help="Size of the slices, e.g. 256x256. Default: the data set's own.")
+SIZE = typer.Option(None, metavar="HxW", help="Size of the slices, e.g. 256x256. Default: the preset's.")
+PRESET = typer.Option(
+    None, help="Prepare what `mona train --preset` needs: paper, gpu, cpu, quick. Default: this machine's."
+)
 
 
 @app.command(cls=OutputCommand)
-def prepare(name: str = NAME, source: Path | None = SOURCE, out: Path | None = OUT, size: str | None = SIZE) -> None:
-    """Turn a raw download into one checked cache of slices; a second call finds it done."""
-    cache = prepared(name, source, out, size)
+def prepare(
+    name: str = NAME,
+    source: Path | None = SOURCE,
+    out: Path | None = OUT,
+    preset: str | None = PRESET,
+    size: str | None = SIZE,
+) -> None:
+    """Turn a raw download into one checked cache of slices for `mona train`; a second call finds it done."""
+    cache = prepared(name, source, out, size or _size_of(preset))
     labelled = sum(case.first_label is not None for case in cache.cases)
     patients = len({case.patient for case in cache.cases})
     typer.echo(
@@ -71,6 +82,7 @@ def info(
     name: str = NAME,
     source: Path | None = SOURCE,
     out: Path | None = OUT,
+    preset: str | None = PRESET,
     size: str | None = SIZE,
     picture: Path | None = typer.Option(None, help="Where the class histogram goes. Default: CACHE/classes.png."),
     json_path: str | None = typer.Option(None, "--json", metavar="[FILE]", help="Write one JSON object."),
@@ -79,7 +91,7 @@ def info(
     from mona_infer.picture import bars
     from mona_train.data.fingerprint import fingerprint
 
-    cache = prepared(name, source, out, size)
+    cache = prepared(name, source, out, size or _size_of(preset))
     facts = fingerprint(cache)
     shares = {c.name: facts["classes"][c.name] for c in cache.task.classes}
     where = picture or cache.folder.with_name(cache.folder.name + "-classes.png")
@@ -95,14 +107,40 @@ def info(
 
 
 def prepared(name: str, source: Path | None, out: Path | None = None, size: str | None = None) -> Cache:
-    """Find the data, find or make its cache."""
+    """Find the data, find or make its cache, and say on standard error which it is and what of the data is not used."""
     from mona_train.data.adapters import locate
+    from mona_train.data.cache import MANIFEST
     from mona_train.data.prepare import prepare as make
+    from mona_train.data.unused import warnings
 
     adapter, folder = locate(name, source)
+    say = _say if os.environ.get("LOCAL_RANK", "0") == "0" else lambda words: None  # once, of several processes
+    for words in warnings(adapter, folder):
+        say(f"warning: {words}")
     shape = _size(size) or adapter.task(folder).size
     stem = folder.resolve().name if adapter.name == "folder" else adapter.name
-    return make(adapter, folder, out or Path("cache") / f"{stem}-{shape[0]}x{shape[1]}", shape)
+    place = out or Path("cache") / f"{stem}-{shape[0]}x{shape[1]}"
+    same = re.compile(re.escape(stem) + r"-\d+x\d+")
+    others = [str(path.parent) for path in place.parent.glob(f"*/{MANIFEST}") if same.fullmatch(path.parent.name)]
+    if others and not place.exists():
+        say(f"slices of {shape[0]}x{shape[1]} are needed, so {', '.join(sorted(others))} cannot be used")
+    return make(adapter, folder, place, shape, say)
+
+
+def _say(words: str) -> None:
+    typer.echo(words, err=True)
+
+
+def _size_of(preset: str | None) -> str:
+    """The size of slices that a preset trains on; by default the preset that `mona train` takes here."""
+    from mona_train.config import preset as preset_of
+    from mona_train.default_preset import default_preset
+
+    name = preset or default_preset()[0]
+    rows, columns = preset_of(name, dataset="").size
+    why = "" if preset else ", which `mona train` takes on this machine"
+    _say(f"for preset {name}{why}: slices of {rows}x{columns}")
+    return f"{rows}x{columns}"
 
 
 def _size(text: str | None) -> tuple[int, int] | None:

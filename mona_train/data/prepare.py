@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -37,8 +37,14 @@ STEPS = 65535  # of intensity, in a uint16
 BLACK = 0.05  # below this a pixel is air
 
 
-def prepare(adapter: Adapter, source: Path, folder: Path, size: tuple[int, int] | None = None) -> Cache:
-    """The cache of a dataset at `folder`, made or finished if it is not there."""
+def prepare(
+    adapter: Adapter,
+    source: Path,
+    folder: Path,
+    size: tuple[int, int] | None = None,
+    say: Callable[[str], None] = lambda words: None,
+) -> Cache:
+    """The cache of a dataset at `folder`, made or finished if it is not there; `say` is told which, and why."""
     task = adapter.task(source)
     task = replace(task, size=size) if size else task
     cases = adapter.cases(source)
@@ -50,7 +56,11 @@ def prepare(adapter: Adapter, source: Path, folder: Path, size: tuple[int, int] 
         before = read_manifest(folder)
         sources = _hash_sources(cases, source, (before or {}).get("sources", {}))
         shards = folder.with_name(folder.name + ".shards")
-        if not before or not _same(before, adapter, task, cases, sources):
+        changed = _changed(before, adapter, task, cases, sources) if before else ""
+        if before and not changed:
+            say(f"using {folder}, prepared earlier")
+        else:
+            say(f"preparing {folder} again: {changed}" if before else f"preparing {folder}")
             shards.mkdir(parents=True, exist_ok=True)
             with ThreadPoolExecutor(native.cores()) as pool:
                 jobs = pool.map(lambda case: _shard(case, task, source, sources, shards), cases)
@@ -60,14 +70,18 @@ def prepare(adapter: Adapter, source: Path, folder: Path, size: tuple[int, int] 
     return Cache.open(folder)
 
 
-def _same(before: dict[str, Any], adapter: Adapter, task: Task, cases: list[Case], sources: dict[str, Any]) -> bool:
+def _changed(before: dict[str, Any], adapter: Adapter, task: Task, cases: list[Case], sources: dict[str, Any]) -> str:
+    """What differs from the cache that is there, in words; nothing where it can be used."""
+    if before["dataset"] != adapter.name:
+        return f"it was made of {before['dataset']}, not of {adapter.name}"
+    if before["task"] != json.loads(task.to_json()):
+        return "classes, intensities or size of the slices have changed"
+    hashes, old = ({name: entry["sha256"] for name, entry in found.items()} for found in (sources, before["sources"]))
+    if other := sorted(name for name in {*hashes, *old} if hashes.get(name) != old.get(name)):
+        kind = "new" if other[0] not in old else "gone" if other[0] not in hashes else "changed"
+        return f"{other[0]} is {kind}" + (f", and {len(other) - 1} more files" if len(other) > 1 else "")
     known = [(c["name"], c["patient"], c["part"]) for c in before["cases"]]
-    return (
-        before["dataset"] == adapter.name
-        and before["task"] == json.loads(task.to_json())
-        and known == [(c.name, c.patient, c.part) for c in cases]
-        and {k: v["sha256"] for k, v in before["sources"].items()} == {k: v["sha256"] for k, v in sources.items()}
-    )
+    return "" if known == [(c.name, c.patient, c.part) for c in cases] else "cases have other names, patients or parts"
 
 
 def _hash_sources(cases: list[Case], source: Path, known: dict[str, Any]) -> dict[str, Any]:

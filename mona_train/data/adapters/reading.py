@@ -32,6 +32,10 @@ def files_below(folder: Path) -> Iterator[Path]:
         yield from (Path(root, name) for name in sorted(names) if not name.startswith("."))
 
 
+def nifti_below(folder: Path) -> list[Path]:
+    return [path for path in files_below(folder) if path.name.lower().endswith(ENDINGS)]
+
+
 def stem(path: Path) -> str:
     """The name without .nii or .nii.gz."""
     return next((path.name[: -len(e)] for e in ENDINGS if path.name.lower().endswith(e)), path.name)
@@ -53,7 +57,10 @@ def grid(path: Path) -> tuple[tuple[int, ...], NDArray[np.float64]]:
         raise InputError(f"{path} is not readable NIfTI ({error})") from error
 
 
-def read_image(path: Path, modality: str | None) -> Volume:
+def read_image(path: Path, modality: str | None, label: Path | None = None) -> Volume:
+    """The scan at `path`; its `label` is named where there is no such scan."""
+    if label is not None and not path.exists():
+        raise InputError(f"{label} is the label of {path.name}, but {path} does not exist; add the scan or remove both")
     volume = read_volume(path)
     return replace(volume, modality=modality) if modality else volume
 
