@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,28 +105,14 @@ def info(
 
 
 def prepared(name: str, source: Path | None, out: Path | None = None, size: str | None = None) -> Cache:
-    """Find the data, find or make its cache, and say on standard error which it is and what of the data is not used."""
+    """Find the data, find or make its cache."""
     from mona_train.data.adapters import locate
-    from mona_train.data.cache import MANIFEST
     from mona_train.data.prepare import prepare as make
-    from mona_train.data.unused import warnings
 
     adapter, folder = locate(name, source)
-    say = _say if os.environ.get("LOCAL_RANK", "0") == "0" else lambda words: None  # once, of several processes
-    for words in warnings(adapter, folder):
-        say(f"warning: {words}")
     shape = _size(size) or adapter.task(folder).size
     stem = folder.resolve().name if adapter.name == "folder" else adapter.name
-    place = out or Path("cache") / f"{stem}-{shape[0]}x{shape[1]}"
-    same = re.compile(re.escape(stem) + r"-\d+x\d+")
-    others = [str(path.parent) for path in place.parent.glob(f"*/{MANIFEST}") if same.fullmatch(path.parent.name)]
-    if others and not place.exists():
-        say(f"slices of {shape[0]}x{shape[1]} are needed, so {', '.join(sorted(others))} cannot be used")
-    return make(adapter, folder, place, shape, say)
-
-
-def _say(words: str) -> None:
-    typer.echo(words, err=True)
+    return make(adapter, folder, out or Path("cache") / f"{stem}-{shape[0]}x{shape[1]}", shape)
 
 
 def _size_of(preset: str | None) -> str:
@@ -139,7 +123,7 @@ def _size_of(preset: str | None) -> str:
     name = preset or default_preset()[0]
     rows, columns = preset_of(name, dataset="").size
     why = "" if preset else ", which `mona train` takes on this machine"
-    _say(f"for preset {name}{why}: slices of {rows}x{columns}")
+    typer.echo(f"for preset {name}{why}: slices of {rows}x{columns}", err=True)
     return f"{rows}x{columns}"
 
 

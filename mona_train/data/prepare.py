@@ -10,8 +10,10 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -32,24 +34,24 @@ from mona_kernels import native
 from mona_train.data.cache import MANIFEST, Cache, CachedCase, manifest, read_manifest
 from mona_train.data.case import Adapter, Case
 from mona_train.data.check import content_hash
+from mona_train.data.unused import warnings
 
 STEPS = 65535  # of intensity, in a uint16
 BLACK = 0.05  # below this a pixel is air
 
 
-def prepare(
-    adapter: Adapter,
-    source: Path,
-    folder: Path,
-    size: tuple[int, int] | None = None,
-    say: Callable[[str], None] = lambda words: None,
-) -> Cache:
-    """The cache of a dataset at `folder`, made or finished if it is not there; `say` is told which, and why."""
+def prepare(adapter: Adapter, source: Path, folder: Path, size: tuple[int, int] | None = None) -> Cache:
+    """The cache of a dataset at `folder`, made or finished if it is not there.
+
+    Which it is and why, and what of the data no case uses, is said on standard error.
+    """
     task = adapter.task(source)
     task = replace(task, size=size) if size else task
     cases = adapter.cases(source)
     if not cases:
         raise InputError(f"{source} holds no case of {adapter.title}; expected {adapter.layout}")
+    for words in warnings(adapter, source, cases):
+        _say(f"warning: {words}")
     if folder.exists() and not (folder / MANIFEST).is_file():  # it would be replaced as a whole
         raise InputError(f"{folder} exists and is not a prepared data set; choose another place with --out")
     with _only_one(folder):
@@ -58,9 +60,10 @@ def prepare(
         shards = folder.with_name(folder.name + ".shards")
         changed = _changed(before, adapter, task, cases, sources) if before else ""
         if before and not changed:
-            say(f"using {folder}, prepared earlier")
+            _say(f"using {folder}, prepared earlier")
         else:
-            say(f"preparing {folder} again: {changed}" if before else f"preparing {folder}")
+            why = f" again: {changed}" if changed else _others(folder)
+            _say(f"preparing {folder}{why}")
             shards.mkdir(parents=True, exist_ok=True)
             with ThreadPoolExecutor(native.cores()) as pool:
                 jobs = pool.map(lambda case: _shard(case, task, source, sources, shards), cases)
@@ -68,6 +71,20 @@ def prepare(
             _assemble(folder, adapter, task, files, sources)
         shutil.rmtree(shards, ignore_errors=True)  # also those of a run killed just before this line
     return Cache.open(folder)
+
+
+def _say(words: str) -> None:
+    if os.environ.get("LOCAL_RANK", "0") == "0":  # once, where several processes train
+        print(words, file=sys.stderr, flush=True)
+
+
+def _others(folder: Path) -> str:
+    """Caches of the same data for slices of another size, which a user may have made for this."""
+    kind = re.compile(r"(.+)-\d+x\d+")
+    name = kind.fullmatch(folder.name)
+    beside = sorted(path.parent for path in folder.parent.glob(f"*/{MANIFEST}"))
+    others = [str(o) for o in beside if name and (m := kind.fullmatch(o.name)) and m[1] == name[1]]
+    return f": {', '.join(others)} has slices of another size" if others else ""
 
 
 def _changed(before: dict[str, Any], adapter: Adapter, task: Task, cases: list[Case], sources: dict[str, Any]) -> str:

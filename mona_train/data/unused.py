@@ -38,9 +38,9 @@ def unused(adapter: Adapter, folder: Path, cases: list[Case]) -> list[Unused]:
     return [_explained(adapter, path, by_name(path)) for path in rest]
 
 
-def warnings(adapter: Adapter, folder: Path) -> list[str]:
+def warnings(adapter: Adapter, folder: Path, cases: list[Case]) -> list[str]:
     """What `prepare` and `train` say before they begin: the first few sentences, and how many more there are."""
-    found = sorted(unused(adapter, folder, adapter.cases(folder)), key=lambda entry: not entry.lost)
+    found = sorted(unused(adapter, folder, cases), key=lambda entry: not entry.lost)
     lines = [*(entry.words for entry in found), *(adapter.remarks(folder) if adapter.remarks else ())]
     if len(lines) > SHOWN:
         return [*lines[:SHOWN], f"and {len(lines) - SHOWN} more; `mona data check` lists all of them"]

@@ -20,6 +20,11 @@ def found(name, folder):
     return unused(adapter, folder, adapter.cases(folder))
 
 
+def said(name, folder):
+    adapter = adapter_named(name)
+    return warnings(adapter, folder, adapter.cases(folder))
+
+
 def only(name, folder):
     (entry,) = found(name, folder)
     return entry
@@ -30,7 +35,7 @@ def only(name, folder):
     [("acdc", acdc_challenge), ("lits", lits), ("mmwhs", mmwhs), ("folder", decathlon), ("folder", nnunet)],
 )
 def test_a_sound_dataset_uses_every_file(tmp_path, name, write):
-    assert warnings(adapter_named(name), write(tmp_path)) == []
+    assert said(name, write(tmp_path)) == []
 
 
 @pytest.mark.parametrize(
@@ -60,7 +65,7 @@ def test_a_label_without_any_scan(tmp_path):
 def test_a_label_that_is_listed_and_not_there(tmp_path):
     decathlon(tmp_path)
     (tmp_path / "labelsTr" / "liver_1.nii.gz").unlink()
-    (words,) = warnings(adapter_named("folder"), tmp_path)
+    (words,) = said("folder", tmp_path)
     assert words.startswith(f"{tmp_path / 'imagesTr' / 'liver_1.nii.gz'} is taken as unlabelled: its label")
 
 
@@ -170,8 +175,7 @@ def test_prepare_makes_what_train_uses_and_says_so(tmp_path, monkeypatch):
     ]
     other = RUN.invoke(app, ["prepare", "./mine", "--preset", "paper"])
     assert other.stderr.splitlines()[1:] == [
-        "slices of 256x256 are needed, so cache/mine-128x128 cannot be used",
-        "preparing cache/mine-256x256",
+        "preparing cache/mine-256x256: cache/mine-128x128 has slices of another size",
     ]
     save(Path("mine/imagesTr/la_009_0000.nii.gz"), scan(9))
     new = RUN.invoke(app, ["prepare", "./mine", "--size", "256x256"])
