@@ -70,7 +70,25 @@ def prepare(adapter: Adapter, source: Path, folder: Path, size: tuple[int, int] 
                 files = list(progress(jobs, len(cases), f"preparing {adapter.name}"))
             _assemble(folder, adapter, task, files, sources)
         shutil.rmtree(shards, ignore_errors=True)  # also those of a run killed just before this line
-    return Cache.open(folder)
+    cache = Cache.open(folder)
+    for words in _vanished(cache) if changed or not before else ():
+        _say(f"warning: {words}")
+    return cache
+
+
+def _vanished(cache: Cache) -> Iterator[str]:
+    """Classes that volumes have as scanned and not at the size of the slices: too small for it."""
+    lost: dict[str, list[str]] = {}
+    for case in cache.cases:
+        if case.first_label is not None:
+            kept = np.unique(cache.labels[case.first_label : case.first_label + case.slices])
+            for n, c in enumerate(cache.task.classes):
+                if case.voxels[n] and n not in kept:
+                    lost.setdefault(c.name, []).append(case.name)
+    size = "x".join(map(str, cache.task.size))
+    for name, cases in lost.items():
+        few = ", ".join(cases[:5]) + (", ..." if len(cases) > 5 else "")
+        yield f"{name} is too small for slices of {size} in {len(cases)} volumes and is lost there: {few}"
 
 
 def _say(words: str) -> None:
