@@ -50,18 +50,18 @@ def warnings(adapter: Adapter, folder: Path, cases: list[Case]) -> list[str]:
 def _explained(adapter: Adapter, path: Path, case: Case | None) -> Unused:
     if path.is_dir():
         return Unused(path, f"{path} is a folder and is not used; each scan must be one file, .nii or .nii.gz")
-    nifti = path.name.lower().endswith((*ENDINGS, ".h5"))
-    why = f"{path} is not used: it is not NIfTI (.nii, .nii.gz)"
+    readable = path.name.lower().endswith(ENDINGS)
+    why = f"{path} is not used: data sets are not read from {path.suffix} files"
     if not _is_label(path):
-        return Unused(path, why if not nifti else f"{path} is not used: expected {adapter.layout}")
-    if nifti:
+        return Unused(path, f"{path} is not used: expected {adapter.layout}" if readable else why)
+    if readable:
         why = f"{path} is not used: no scan goes with this name"
     if case is None:
         return Unused(path, why)
     if case.label is not None:
         return Unused(path, f"{path} is not used: {case.name} has the label {case.files[-1]}")
     wanted = adapter.label_name(case) if adapter.label_name else ""
-    rename = f"; if it is its label, {'rename' if nifti else 'convert'} it to {wanted}" if wanted else ""
+    rename = f"; if it is its label, {'rename' if readable else 'convert'} it to {wanted}" if wanted else ""
     return Unused(path, f"{why}, and {case.files[0]} is taken as unlabelled{rename}", lost=True)
 
 

@@ -5,7 +5,7 @@ nnU-Net:   labels {"background": 0}, "channel_names", imagesTr/CASE_0000.nii.gz 
 
 A scan in imagesTr (or imagesUn) without a file in labelsTr is unlabelled.  Scans in imagesTs are part "test" where
 labelsTs has their label, and are left out where it has not.  A case is called like its file.  It is its own patient,
-except that names which differ only in a frame or time at the end (_frame01, _ED, _tp1, _t0, _visit2) are one.
+except that names which differ only in a frame or time at the end (_frame01, _ED, _tp1, _t0, _visit2, _ses-2) are one.
 """
 
 from __future__ import annotations
