@@ -216,7 +216,7 @@ def _same_labels(findings: list[Finding]) -> Iterator[Problem]:
     for first, *others in same.values():
         for other in others:
             if other.image and first.image and other.image != first.image:
-                files = f"{other.case.files[-1]} and {first.case.files[-1]}" if other.case.files else other.file
+                files = " and ".join(sorted({str(f.case.files[-1]) for f in (first, other) if f.case.files}))
                 words = f"{other.case.name} and {first.case.name} have one label for two different images ({files})"
                 yield Problem("warning", other.case.name, other.file, words)
 

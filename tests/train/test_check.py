@@ -138,6 +138,14 @@ def test_unreadable_files_do_not_stop_the_check(tmp_path):
     assert {first.severity, last.severity} == {"error"}
 
 
+def test_an_empty_file_does_not_stop_the_check_of_a_folder(tmp_path):
+    nnunet(tmp_path, names=("a", "b"))
+    (tmp_path / "imagesTr" / "a_0000.nii.gz").write_bytes(b"")
+    save(tmp_path / "labelsTr" / "b.nii.gz", mask(1, (0, 1, 7)))
+    first, last = found("folder", tmp_path)
+    assert "a_0000.nii.gz" in first.words and "holds label id 7" in last.words
+
+
 def test_a_label_that_is_not_whole_numbers(tmp_path):
     lits(tmp_path, numbers=(7,))
     save(tmp_path / "segmentation-7.nii", np.full((12, 10, 5), 0.5, np.float32), CT)
@@ -179,7 +187,8 @@ def test_spacing_that_no_scanner_has(tmp_path):
 
 def test_nothing_labelled_and_tests_left_out(tmp_path):
     nnunet(tmp_path, names=(), unlabelled=("a", "b"), tests=("z",))
-    unlabelled, left_out = found("folder", tmp_path)
+    unlabelled, no_folder, left_out = found("folder", tmp_path)
+    assert no_folder.words.endswith("labelsTr does not exist; labels are expected there")
     assert unlabelled.severity == "error" and "none of 2 cases has a label" in unlabelled.words
     assert left_out.severity == "warning" and "imagesTs has 1 scans without a label" in left_out.words
 

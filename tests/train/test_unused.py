@@ -180,3 +180,10 @@ def test_prepare_makes_what_train_uses_and_says_so(tmp_path, monkeypatch):
     save(Path("mine/imagesTr/la_009_0000.nii.gz"), scan(9))
     new = RUN.invoke(app, ["prepare", "./mine", "--size", "256x256"])
     assert new.stderr == "preparing cache/mine-256x256 again: imagesTr/la_009_0000.nii.gz is new\n"
+
+
+def test_labels_in_a_folder_of_another_name(tmp_path):
+    nnunet(tmp_path)
+    (tmp_path / "labelsTr").rename(tmp_path / "labels")
+    expected = f"{tmp_path / 'labelsTr'} does not exist, and labels is not used; labels are expected there"
+    assert said("folder", tmp_path) == [expected]

@@ -86,6 +86,10 @@ def remarks(folder: Path) -> list[str]:
     for _, image, label in _listed(folder, about, "training"):
         if label and not label.is_file() and not (folder / "labelsTr" / label.name).is_file():
             out.append(f"{image} is taken as unlabelled: its label {label}, listed in dataset.json, does not exist")
+    if not (folder / "labelsTr").is_dir() and not any(label for _, label in _training(folder, about).values()):
+        others = sorted(path.name for path in folder.iterdir() if path.is_dir() and "label" in path.name.lower())
+        instead = f", and {', '.join(others)} is not used" if others else ""
+        out.append(f"{folder / 'labelsTr'} does not exist{instead}; labels are expected there")
     if left_out := [image for image, label in _tests(folder, about).values() if label is None]:
         out.append(f"{left_out[0].parent} has {len(left_out)} scans without a label in labelsTs; they are not used")
     return out
@@ -194,7 +198,10 @@ def _size(folder: Path, about: dict[str, Any]) -> tuple[int, int]:
     images = [image for image, _ in _training(folder, about).values() if image.is_file()]
     extents = []
     for path in images[:: max(1, len(images) // HEADERS)][:HEADERS]:
-        shape, affine = grid(path)
+        try:
+            shape, affine = grid(path)
+        except InputError:  # reading the case says so, and `mona data check` goes on to the others
+            continue
         _refuse_channels(path, shape)
         _, rows, columns = slicing(affine, "stack").axes
         extents.append(max(shape[rows], shape[columns]))
