@@ -28,6 +28,12 @@ COMMANDS = {
     "demo": ("mona_train.demo:demo", "Train on a small phantom, compare with supervised learning, draw a picture."),
     "doctor": ("mona_infer.doctor:doctor", "Show which parts work here, and how to install those that do not."),
 }
+# What of the optional packages a command cannot begin without: one that is missing is named before any work is done.
+NEEDS = {
+    "train": ("torch", "lightning_fabric", "safetensors"),
+    "export": ("torch", "onnx", "onnxscript", "safetensors"),
+    "demo": ("torch", "lightning_fabric", "safetensors"),
+}
 
 
 class LazyCommand(TyperCommand):
@@ -38,6 +44,10 @@ class LazyCommand(TyperCommand):
         self._target = target
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        if self.name in NEEDS and "--help" not in args and not extra.get("resilient_parsing"):
+            from mona_infer.parts import require
+
+            require(self.name, *NEEDS[self.name])
         module, _, name = self._target.partition(":")
         app = getattr(importlib.import_module(module), name)
         if not isinstance(app, typer.Typer):  # a single function; a group of commands is a Typer already
@@ -126,6 +136,13 @@ def main() -> NoReturn:
         code = _complain(str(error), error.exit_code)
     except MemoryError:
         code = _complain("there is not enough memory for this; try a smaller volume or close other programs", 2)
+    except ModuleNotFoundError as error:
+        from mona_infer.parts import missing_part
+
+        part = missing_part(error)
+        if part is None:
+            raise
+        code = _complain(str(part), part.exit_code)
     except OSError as error:  # a full disk, a folder without rights: the user's to mend, wherever it shows
         code = _complain(f"{error.filename or 'input or output'}: {error.strerror or error}", 2)
     except Exception as error:

@@ -95,4 +95,3 @@ def _reference(name: str, reference: Path | None) -> Path | None:
     if not reference.is_dir():
         raise InputError(f"{reference} is a file; for a folder of scans --reference is a folder with the same names")
     return reference_of(name, reference)
-

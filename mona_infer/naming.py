@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-TIME = re.compile(r"[_-](frame\d+|ED|ES|tp\d+|t\d+|visit\d+)$", re.IGNORECASE)
+TIME = re.compile(r"[_-](frame\d+|ED|ES|tp\d+|t\d+|visit\d+|ses(sion)?-?\d+)$", re.IGNORECASE)
 
 
 def patients_of(names: list[str]) -> dict[str, str]:
-    """Name -> patient: names that differ only in a frame or time at the end (_frame01, _ED, _tp1) are one patient.
+    """Name -> patient: names that differ only in a frame or time at the end (_frame01, _ED, _ses-2) are one patient.
 
     If everything would be one patient, then what looks like a time is a number of patients.
     """

@@ -66,7 +66,7 @@ def _open(path: Path) -> ScanFile | None:
     check_is_file_or_folder(path)
     name = path.name.lower()
     if not path.is_dir():
-        if name.endswith((*NIFTI, *PAIR)) and not (name.endswith(".img") and _is_dicom(path)):  # CDs have such names
+        if name.endswith((*NIFTI, *PAIR)) and not (name.endswith(".img") and is_dicom(path)):  # CDs have such names
             from mona_infer.nifti import open_nifti
 
             return open_nifti(path)

@@ -2,3 +2,7 @@
 
 This package imports neither by itself, so a machine without torch can use `mona_kernels.native`.
 """
+
+from typing import Literal
+
+Kernels = Literal["native", "reference"]  # what computes the ops of training, as a run's settings name it

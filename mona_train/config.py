@@ -7,10 +7,10 @@ Presets differ in these values only: `paper` is METHOD 3.6 and 4.8; `cpu` is mad
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from mona_infer.errors import InputError
-from mona_kernels.ops import OPS, Kernels
+from mona_kernels import Kernels
 from mona_train.settings import within
 
 LARGEST = 4096  # side of a slice
@@ -87,8 +87,8 @@ class Config:
             raise InputError(f"ema must be from 0 to 1, found {self.ema}")
         if self.precision not in PRECISIONS:
             raise InputError(f"expected a precision among {', '.join(PRECISIONS)}, found {self.precision!r}")
-        if self.kernels not in OPS:
-            raise InputError(f"expected kernels among {', '.join(OPS)}, found {self.kernels!r}")
+        if self.kernels not in get_args(Kernels):
+            raise InputError(f"expected kernels among {', '.join(get_args(Kernels))}, found {self.kernels!r}")
         if any(side % 16 for side in self.size):
             raise InputError(f"expected a size in multiples of 16 (the U-Net halves it four times), found {self.size}")
         if not all(16 <= side <= LARGEST for side in self.size):

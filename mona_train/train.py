@@ -48,6 +48,7 @@ def train(
     """Train a network from many scans and few labels, measure it, and keep it in a run folder."""
     from mona_train.config import preset as preset_of
     from mona_train.config import with_stages
+    from mona_train.default_preset import default_preset
     from mona_train.methods import stages_of
     from mona_train.run.folder import read_config
     from mona_train.settings import with_value
@@ -58,7 +59,7 @@ def train(
     else:
         if dataset is None:
             raise InputError("say what to train on, e.g. `mona train --dataset acdc --ratio 0.05`")
-        name, why = (preset, "") if preset else _default_preset()
+        name, why = (preset, "") if preset else default_preset()
         if why and _first_here():
             typer.echo(f"preset {name}: {why}")
         values: dict[str, Any] = {"method": method, "pretrain": pretrain, "seed": seed, "split_seed": split_seed}
@@ -87,14 +88,6 @@ def _refuse_changes(ctx: typer.Context, run: Path) -> None:
                 f"{parameter.opts[0]} cannot be changed when a run is resumed: its settings are those of "
                 f"{run / 'run.toml'}, and its learning rate is planned over its steps; start a new run instead"
             )
-
-
-def _default_preset() -> tuple[str, str]:
-    import torch
-
-    if torch.cuda.is_available():
-        return "gpu", "a GPU was found (--preset changes it)"
-    return "cpu", "no GPU was found; smaller slices and fewer steps, made for two cores (--preset changes it)"
 
 
 def _free_folder(config: Config) -> Path:

@@ -7,13 +7,12 @@ other what it is compared with.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from mona_kernels import Kernels as Kernels
 from mona_kernels.ops import class_means, contrast, equivariance, pyramid_gather, sampling
-
-Kernels = Literal["native", "reference"]
 
 
 class Ops(NamedTuple):

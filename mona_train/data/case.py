@@ -41,4 +41,6 @@ class Adapter:
     licence: str
     layout: str  # the folder expected, as a user would draw it, on one line; empty: nothing is needed on disk
     volumes: int | None = None  # of every patient, where the dataset promises a number (ACDC: both frames)
-    remarks: Callable[[Path], list[str]] | None = None  # sentences on what lies there and is not used
+    remarks: Callable[[Path], list[str]] | None = None  # sentences on what is left out on purpose
+    files: Callable[[Path], list[Path]] | None = None  # all scans and labels there: one that no case uses is reported
+    label_name: Callable[[Case], str] | None = None  # what the label of an unlabelled case would be called

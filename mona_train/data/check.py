@@ -21,15 +21,17 @@ from mona_infer.align import on_grid_of
 from mona_infer.errors import InputError
 from mona_infer.progress import progress
 from mona_infer.read import label_ids
-from mona_infer.slicing import slicing
+from mona_infer.slicing import WORLD_AXES, slicing
 from mona_infer.task import Task
 from mona_infer.volume import Volume
 from mona_train.data.case import Adapter, Case
+from mona_train.data.unused import unused
 
 Severity = Literal["error", "warning"]
 WORKERS = 2  # and so at most two cases in memory
 PLAUSIBLE = (0.05, 20.0)  # mm between neighbours, from micro-CT to the thickest slices
 UNLIKE = 5.0  # times the median of the dataset; LiTS alone spans 0.45 to 6 mm
+STRAIGHT = 0.9  # cosine to a world axis; short-axis stacks are oblique, each in its own way
 ENOUGH = 4  # cases to speak of a median
 
 
@@ -52,6 +54,8 @@ class Finding:
     spacing: tuple[float, float, float] | None = None  # slices, rows, columns
     image: str = ""  # content hash
     label: str = ""
+    ids: frozenset[int] = frozenset()  # in the label
+    direction: str = ""  # the world axis that slices follow; empty where they are oblique
     notes: set[str] = field(default_factory=set)
 
     @property
@@ -73,10 +77,15 @@ def problems(adapter: Adapter, folder: Path) -> Iterator[Problem]:
     yield from _repeated_names(cases)
     yield from _missing_volumes(cases, adapter.volumes)
     yield from _duplicates(findings)
+    yield from _same_labels(findings)
+    yield from _absent_classes(findings, task, folder)
+    yield from _other_planes(findings)
     yield from _unlike_spacings(findings)
     yield from _notes(findings)
     if cases and not any(case.label for case in cases):
         yield Problem("error", "", str(folder), f"{folder}: none of {len(cases)} cases has a label")
+    for entry in unused(adapter, folder, cases):
+        yield Problem("error" if entry.lost else "warning", "", str(entry.path), entry.words)
     for words in adapter.remarks(folder) if adapter.remarks else ():
         yield Problem("warning", "", str(folder), words)
 
@@ -118,6 +127,7 @@ def content_hash(volume: Volume) -> str:
 def _examine_image(finding: Finding, image: Volume, task: Task) -> None:
     cut = slicing(image.affine, task.slices, task.fallback)
     finding.spacing = cut.reorder(image.spacing)
+    finding.direction = _direction(image, cut.axes[0])
     finding.image = content_hash(image)
     finding.notes |= set(image.notes)
     if not all(PLAUSIBLE[0] <= s <= PLAUSIBLE[1] for s in image.spacing):
@@ -145,8 +155,9 @@ def _examine_label(finding: Finding, label: Volume, task: Task) -> None:
     counts = np.zeros(1 << 16, np.int64)
     for k in range(label.shape[2]):
         counts += np.bincount(ids[:, :, k].ravel(), minlength=1 << 16)
+    finding.ids = frozenset(int(i) for i in np.flatnonzero(counts))
     known = {c.id for c in task.classes}
-    for number in sorted({int(i) for i in np.flatnonzero(counts)} - known):
+    for number in sorted(finding.ids - known):
         finding.add(
             "error",
             f"{label.source} holds label id {number} in {counts[number]} voxels; "
@@ -191,6 +202,51 @@ def _duplicates(findings: list[Finding]) -> Iterator[Problem]:
                 f"({other.file} and {first.file}); keep both in one part of a split"
             )
             yield Problem("warning", other.case.name, other.file, words)
+
+
+def _same_labels(findings: list[Finding]) -> Iterator[Problem]:
+    """A label copied under another name, or a label in the place of its scan."""
+    same = defaultdict(list)
+    for finding in findings:
+        if finding.label and finding.label == finding.image:
+            words = f"{finding.case.name}: image and label are the same ({finding.file}, {finding.case.files[-1]})"
+            yield Problem("error", finding.case.name, finding.file, words)
+        if finding.ids - {0}:
+            same[finding.label].append(finding)
+    for first, *others in same.values():
+        for other in others:
+            if other.image and first.image and other.image != first.image:
+                files = " and ".join(sorted({str(f.case.files[-1]) for f in (first, other) if f.case.files}))
+                words = f"{other.case.name} and {first.case.name} have one label for two different images ({files})"
+                yield Problem("warning", other.case.name, other.file, words)
+
+
+def _absent_classes(findings: list[Finding], task: Task, folder: Path) -> Iterator[Problem]:
+    """A class that no label has cannot be learned; the wrong id in dataset.json, or in the labels."""
+    labelled = [finding.ids for finding in findings if finding.label]
+    present = frozenset[int]().union(*labelled)
+    for c in task.classes if present - {0} else ():  # labels that are all empty were named one by one
+        if c.id and c.id not in present:
+            words = f"{folder}: none of {len(labelled)} labels holds {c.name} (id {c.id}), so it cannot be learned"
+            yield Problem("warning", "", str(folder), words)
+
+
+def _other_planes(findings: list[Finding]) -> Iterator[Problem]:
+    """With slices by thickest axis, a few scans in another plane show the network other pictures."""
+    directions = Counter(finding.direction for finding in findings if finding.direction)
+    usual = directions.most_common(1)[0][0] if directions else ""
+    for finding in findings:
+        if finding.direction not in ("", usual):
+            words = (
+                f"{finding.file} is cut into slices along {finding.direction} (voxels of {_mm(finding.spacing or ())}, "
+                f"slice first), where {directions[usual]} others are cut along {usual}"
+            )
+            yield Problem("warning", finding.case.name, finding.file, words)
+
+
+def _direction(image: Volume, axis: int) -> str:
+    along = np.abs(image.affine[:3, axis]) / image.spacing[axis]
+    return WORLD_AXES[int(along.argmax())] if along.max() > STRAIGHT else ""
 
 
 def _unlike_spacings(findings: list[Finding]) -> Iterator[Problem]:

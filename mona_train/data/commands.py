@@ -24,13 +24,22 @@ app = typer.Typer(
 NAME = typer.Argument(..., metavar="NAME", help="acdc, lits, mmwhs, mmwhs-mr, phantom, or the path of a data set.")
 SOURCE = typer.Argument(None, metavar="SRC", help="Its folder. Default: $MONA_DATA/NAME, else ./data/NAME.")
 OUT = typer.Option(None, help="Where the cache goes. Default: ./cache/NAME-HxW.")
-SIZE = typer.Option(None, metavar="HxW", help="Size of the slices, e.g. 256x256. Default: the data set's own.")
+SIZE = typer.Option(None, metavar="HxW", help="Size of the slices, e.g. 256x256. Default: the preset's.")
+PRESET = typer.Option(
+    None, help="Prepare what `mona train --preset` needs: paper, gpu, cpu, quick. Default: this machine's."
+)
 
 
 @app.command(cls=OutputCommand)
-def prepare(name: str = NAME, source: Path | None = SOURCE, out: Path | None = OUT, size: str | None = SIZE) -> None:
-    """Turn a raw download into one checked cache of slices; a second call finds it done."""
-    cache = prepared(name, source, out, size)
+def prepare(
+    name: str = NAME,
+    source: Path | None = SOURCE,
+    out: Path | None = OUT,
+    preset: str | None = PRESET,
+    size: str | None = SIZE,
+) -> None:
+    """Turn a raw download into one checked cache of slices for `mona train`; a second call finds it done."""
+    cache = prepared(name, source, out, size or _size_of(preset))
     labelled = sum(case.first_label is not None for case in cache.cases)
     patients = len({case.patient for case in cache.cases})
     typer.echo(
@@ -71,6 +80,7 @@ def info(
     name: str = NAME,
     source: Path | None = SOURCE,
     out: Path | None = OUT,
+    preset: str | None = PRESET,
     size: str | None = SIZE,
     picture: Path | None = typer.Option(None, help="Where the class histogram goes. Default: CACHE/classes.png."),
     json_path: str | None = typer.Option(None, "--json", metavar="[FILE]", help="Write one JSON object."),
@@ -79,7 +89,7 @@ def info(
     from mona_infer.picture import bars
     from mona_train.data.fingerprint import fingerprint
 
-    cache = prepared(name, source, out, size)
+    cache = prepared(name, source, out, size or _size_of(preset))
     facts = fingerprint(cache)
     shares = {c.name: facts["classes"][c.name] for c in cache.task.classes}
     where = picture or cache.folder.with_name(cache.folder.name + "-classes.png")
@@ -135,6 +145,18 @@ def prepared(name: str, source: Path | None, out: Path | None = None, size: str 
     adapter, folder = locate(name, source)
     shape = _size(size) or adapter.task(folder).size
     return make(adapter, folder, out or default_folder(adapter.name, folder, shape), shape)
+
+
+def _size_of(preset: str | None) -> str:
+    """The size of slices that a preset trains on; by default the preset that `mona train` takes here."""
+    from mona_train.config import preset as preset_of
+    from mona_train.default_preset import default_preset
+
+    name = preset or default_preset()[0]
+    rows, columns = preset_of(name, dataset="").size
+    why = "" if preset else ", which `mona train` takes on this machine"
+    typer.echo(f"for preset {name}{why}: slices of {rows}x{columns}", err=True)
+    return f"{rows}x{columns}"
 
 
 def _size(text: str | None) -> tuple[int, int] | None:

@@ -10,7 +10,9 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
@@ -32,42 +34,89 @@ from mona_kernels import native
 from mona_train.data.cache import MANIFEST, Cache, CachedCase, manifest, read_manifest
 from mona_train.data.case import Adapter, Case
 from mona_train.data.check import content_hash
+from mona_train.data.unused import warnings
 
 STEPS = 65535  # of intensity, in a uint16
 BLACK = 0.05  # below this a pixel is air
 
 
 def prepare(adapter: Adapter, source: Path, folder: Path, size: tuple[int, int] | None = None) -> Cache:
-    """The cache of a dataset at `folder`, made or finished if it is not there."""
+    """The cache of a dataset at `folder`, made or finished if it is not there.
+
+    Which it is and why, and what of the data no case uses, is said on standard error.
+    """
     task = adapter.task(source)
     task = replace(task, size=size) if size else task
     cases = adapter.cases(source)
     if not cases:
         raise InputError(f"{source} holds no case of {adapter.title}; expected {adapter.layout}")
+    for words in warnings(adapter, source, cases):
+        _say(f"warning: {words}")
     if folder.exists() and not (folder / MANIFEST).is_file():  # it would be replaced as a whole
         raise InputError(f"{folder} exists and is not a prepared data set; choose another place with --out")
     with _only_one(folder):
         before = read_manifest(folder)
         sources = _hash_sources(cases, source, (before or {}).get("sources", {}))
         shards = folder.with_name(folder.name + ".shards")
-        if not before or not _same(before, adapter, task, cases, sources):
+        changed = _changed(before, adapter, task, cases, sources) if before else ""
+        if before and not changed:
+            _say(f"using {folder}, prepared earlier")
+        else:
+            why = f" again: {changed}" if changed else _others(folder)
+            _say(f"preparing {folder}{why}")
             shards.mkdir(parents=True, exist_ok=True)
             with ThreadPoolExecutor(native.cores()) as pool:
                 jobs = pool.map(lambda case: _shard(case, task, source, sources, shards), cases)
                 files = list(progress(jobs, len(cases), f"preparing {adapter.name}"))
             _assemble(folder, adapter, task, files, sources)
         shutil.rmtree(shards, ignore_errors=True)  # also those of a run killed just before this line
-    return Cache.open(folder)
+    cache = Cache.open(folder)
+    for words in _vanished(cache) if changed or not before else ():
+        _say(f"warning: {words}")
+    return cache
 
 
-def _same(before: dict[str, Any], adapter: Adapter, task: Task, cases: list[Case], sources: dict[str, Any]) -> bool:
+def _vanished(cache: Cache) -> Iterator[str]:
+    """Classes that volumes have as scanned and not at the size of the slices: too small for it."""
+    lost: dict[str, list[str]] = {}
+    for case in cache.cases:
+        if case.first_label is not None:
+            kept = np.unique(cache.labels[case.first_label : case.first_label + case.slices])
+            for n, c in enumerate(cache.task.classes):
+                if case.voxels[n] and n not in kept:
+                    lost.setdefault(c.name, []).append(case.name)
+    size = "x".join(map(str, cache.task.size))
+    for name, cases in lost.items():
+        few = ", ".join(cases[:5]) + (", ..." if len(cases) > 5 else "")
+        yield f"{name} is too small for slices of {size} in {len(cases)} volumes and is lost there: {few}"
+
+
+def _say(words: str) -> None:
+    if os.environ.get("LOCAL_RANK", "0") == "0":  # once, where several processes train
+        print(words, file=sys.stderr, flush=True)
+
+
+def _others(folder: Path) -> str:
+    """Caches of the same data for slices of another size, which a user may have made for this."""
+    kind = re.compile(r"(.+)-\d+x\d+")
+    name = kind.fullmatch(folder.name)
+    beside = sorted(path.parent for path in folder.parent.glob(f"*/{MANIFEST}"))
+    others = [str(o) for o in beside if name and (m := kind.fullmatch(o.name)) and m[1] == name[1]]
+    return f": {', '.join(others)} has slices of another size" if others else ""
+
+
+def _changed(before: dict[str, Any], adapter: Adapter, task: Task, cases: list[Case], sources: dict[str, Any]) -> str:
+    """What differs from the cache that is there, in words; nothing where it can be used."""
+    if before["dataset"] != adapter.name:
+        return f"it was made of {before['dataset']}, not of {adapter.name}"
+    if before["task"] != json.loads(task.to_json()):
+        return "classes, intensities or size of the slices have changed"
+    hashes, old = ({name: entry["sha256"] for name, entry in found.items()} for found in (sources, before["sources"]))
+    if other := sorted(name for name in {*hashes, *old} if hashes.get(name) != old.get(name)):
+        kind = "new" if other[0] not in old else "gone" if other[0] not in hashes else "changed"
+        return f"{other[0]} is {kind}" + (f", and {len(other) - 1} more files" if len(other) > 1 else "")
     known = [(c["name"], c["patient"], c["part"]) for c in before["cases"]]
-    return (
-        before["dataset"] == adapter.name
-        and before["task"] == json.loads(task.to_json())
-        and known == [(c.name, c.patient, c.part) for c in cases]
-        and {k: v["sha256"] for k, v in before["sources"].items()} == {k: v["sha256"] for k, v in sources.items()}
-    )
+    return "" if known == [(c.name, c.patient, c.part) for c in cases] else "cases have other names, patients or parts"
 
 
 def _hash_sources(cases: list[Case], source: Path, known: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ The published lists (METHOD 1.1-1.3) are package data in `splits/`; they hold fo
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,15 +34,17 @@ class Split:
     labelled_patients: tuple[str, ...]
     unlabelled_patients: tuple[str, ...]
     origin: str  # "published" or how it was drawn
+    warnings: tuple[str, ...] = ()  # what the user would want to know before hours of training
 
     def words(self) -> str:
         """What every run says before it starts."""
         people = ", ".join(self.labelled_patients[:12]) + (", ..." if len(self.labelled_patients) > 12 else "")
-        return (
+        line = (
             f"labelled: {len(self.labelled)} slices of {len(self.labelled_patients)} patient(s) ({people}); "
             f"unlabelled: {len(self.unlabelled)} slices of {len(self.unlabelled_patients)} patient(s); "
             f"validation: {len(self.val)} volumes; test: {len(self.test)} volumes; {self.origin}"
         )
+        return "\n".join([line, *(f"warning: {words}" for words in self.warnings)])
 
 
 def split(cache: Cache, ratio: float | None = None, seed: int | None = None) -> Split:
@@ -77,7 +80,45 @@ def split(cache: Cache, ratio: float | None = None, seed: int | None = None) -> 
         labelled_patients=tuple(sorted({owner[row] for row in labelled})),
         unlabelled_patients=tuple(sorted({owner[row] for row in unlabelled})),
         origin=origin,
+        warnings=(*_unlike_published(cache), *_leaks(train, val, test), *_absent_classes(cache, train, labelled)),
     )
+
+
+def _unlike_published(cache: Cache) -> Iterator[str]:
+    """Results on half of a published data set must not be taken for results on all of it."""
+    if cache.dataset not in PUBLISHED:
+        return
+    here, listed = {case.name for case in cache.cases}, set[str]()
+    for part in ("train_all", "val", "test"):
+        names = _read_list(f"{PUBLISHED[cache.dataset]}_{part}")
+        listed |= set(names)
+        if missing := [name for name in names if name not in here]:
+            kind = part.removesuffix("_all")
+            yield f"{len(missing)} of {len(names)} volumes of the published {kind} list are not here: {_few(missing)}"
+    if others := sorted(here - listed):
+        yield f"{len(others)} volumes are in no published list and are not used: {_few(others)}"
+
+
+def _leaks(train: list[CachedCase], val: list[CachedCase], test: list[CachedCase]) -> Iterator[str]:
+    """Where the data set itself says what is for testing, nothing here keeps an image from being on both sides."""
+    for part, cases, others in (("validation", val, train), ("test", test, [*train, *val])):
+        known = {case.image_hash: case.name for case in others}
+        if same := [f"{case.name} = {known[case.image_hash]}" for case in cases if case.image_hash in known]:
+            learned = "training volumes" if part == "validation" else "training or validation volumes"
+            yield f"{len(same)} {part} volumes are also {learned}, and their scores mean little: {_few(same)}"
+
+
+def _absent_classes(cache: Cache, train: list[CachedCase], labelled: list[int]) -> Iterator[str]:
+    """Of the volumes whose labels are used: a class in none of them cannot be learned."""
+    rows = set(labelled)
+    used = [case.voxels for case in train if case.voxels and rows & set(case.rows)]
+    absent = [c.name for n, c in enumerate(cache.task.classes) if not any(voxels[n] for voxels in used)]
+    if absent:
+        yield f"no labelled training volume holds {', '.join(absent)}, so it cannot be learned"
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _parts(cache: Cache, seed: int) -> tuple[list[CachedCase], list[CachedCase], list[CachedCase]]:

@@ -14,9 +14,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from mona_train.run.pace import Pace
+
 EVERY = 30.0  # seconds between plain lines
 MEMORY = 0.99  # of the shown losses, a step: about the last hundred steps
-PATIENCE = 0.998  # of the pace, a step: long enough that a validation does not make the ETA jump
 
 
 class Display:
@@ -40,8 +41,8 @@ class Display:
         self._stage, self._lr = "", math.nan
         self._losses: dict[str, float] = {}
         self._last, self._best = best, best
-        self._time, self._spoken = clock(), clock()
-        self._pace = 0.0, 0.0  # seconds and the steps they took, recent ones counting most
+        self._spoken = clock()
+        self._pace = Pace(first, clock())
         self._console = Console(stderr=True, highlight=False)
         self._plain = not quiet and (not sys.stderr.isatty() or self._console.is_dumb_terminal)
         self._live: Live | None = None
@@ -70,16 +71,17 @@ class Display:
         """
         self._worth = last + (self._total - last if later is None else later)
         self._stage, self._losses = name, {}
-        self._pace = 0.0, 0.0
-        self._time = self._spoken = self._clock()
+        self._spoken = self._clock()
         self._number = max(first, self._number)
+        self._pace = Pace(self._number, self._spoken)
         self.say(f"{name}: steps {self._number + 1} to {last} of {self._total}")
 
     def step(self, number: int, losses: Mapping[str, float], lr: float) -> None:
         """`number` steps are done; need not be told of each."""
         done = number - self._number
         self._lr, self._losses = lr, {name: self._smooth(name, value, done) for name, value in losses.items()}
-        self._advance(number)
+        self._pace.stepped(number, self._clock())
+        self._number = number
         if self._plain and self._clock() - self._spoken >= EVERY:
             self._speak()
 
@@ -88,7 +90,8 @@ class Display:
         self._last = number, score
         if best:
             self._best = self._last
-        self._advance(number)
+        self._pace.validated(number, self._clock())
+        self._number = number
         if self._plain:
             self._speak()
 
@@ -98,13 +101,6 @@ class Display:
             self._console.print(text, markup=False, soft_wrap=True)
         elif self._plain:
             print(text, file=sys.stderr, flush=True)
-
-    def _advance(self, number: int) -> None:
-        """Time passes with validations too, and they belong to the pace: more of them are to come."""
-        now, done = self._clock(), number - self._number
-        (seconds, steps), fade = self._pace, PATIENCE**done
-        self._pace = fade * seconds + now - self._time, fade * steps + done
-        self._time, self._number = now, number
 
     def _smooth(self, name: str, value: float, done: int) -> float:
         """A moving mean that shows a NaN at once and gets over it."""
@@ -121,11 +117,10 @@ class Display:
         return f"{self._number}/{self._total}"
 
     def _when(self) -> list[str]:
-        """The pace of this stage, and what it makes of all the steps to come; nothing before there is a pace."""
-        seconds, steps = self._pace
-        if not steps:
+        """The pace of this stage, and what it makes of all the steps to come; nothing before the pace is known."""
+        each = self._pace.seconds()
+        if each is None:
             return []
-        each = seconds / steps
         speed = f"{each:.2f} s/step" if each >= 0.1 else f"{1 / max(each, 1e-9):.0f} steps/s"
         return [speed, f"ETA {span(each * (self._worth - self._number))}"]
 

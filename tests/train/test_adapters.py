@@ -478,6 +478,7 @@ def test_a_folder_without_scans_is_refused(tmp_path):
         (("a_ED", "a_ES", "b_ED"), ("a", "a", "b")),
         (("s_1_tp1", "s_1_tp2", "s_2"), ("s_1", "s_1", "s_2")),
         (("x_t0", "x_visit2", "y-t3"), ("x", "x", "y")),
+        (("sub-01_ses-1", "sub-01_ses-2", "sub-02_ses-1"), ("sub-01", "sub-01", "sub-02")),
         (("liver_1", "liver_2", "liver_12"), ("liver_1", "liver_2", "liver_12")),
         (("brain_t1", "brain_t2", "brain_t3"), ("brain_t1", "brain_t2", "brain_t3")),  # numbers, not times
     ],

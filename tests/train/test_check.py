@@ -66,7 +66,7 @@ def test_a_label_stored_the_other_way_round_is_fine(tmp_path):
 
 def test_another_shape_is_an_error_that_names_both_files(tmp_path):
     lits(tmp_path, numbers=(7,))
-    save(tmp_path / "segmentation-7.nii", mask(7, (0, 1), (12, 10, 4)), CT)
+    save(tmp_path / "segmentation-7.nii", mask(7, (0, 1, 2), (12, 10, 4)), CT)
     words = only("lits", tmp_path).words
     assert "segmentation-7.nii" in words and "volume-7.nii" in words and "12x10x4" in words and "12x10x5" in words
 
@@ -138,6 +138,14 @@ def test_unreadable_files_do_not_stop_the_check(tmp_path):
     assert {first.severity, last.severity} == {"error"}
 
 
+def test_an_empty_file_does_not_stop_the_check_of_a_folder(tmp_path):
+    nnunet(tmp_path, names=("a", "b"))
+    (tmp_path / "imagesTr" / "a_0000.nii.gz").write_bytes(b"")
+    save(tmp_path / "labelsTr" / "b.nii.gz", mask(1, (0, 1, 7)))
+    first, last = found("folder", tmp_path)
+    assert "a_0000.nii.gz" in first.words and "holds label id 7" in last.words
+
+
 def test_a_label_that_is_not_whole_numbers(tmp_path):
     lits(tmp_path, numbers=(7,))
     save(tmp_path / "segmentation-7.nii", np.full((12, 10, 5), 0.5, np.float32), CT)
@@ -179,7 +187,8 @@ def test_spacing_that_no_scanner_has(tmp_path):
 
 def test_nothing_labelled_and_tests_left_out(tmp_path):
     nnunet(tmp_path, names=(), unlabelled=("a", "b"), tests=("z",))
-    unlabelled, left_out = found("folder", tmp_path)
+    unlabelled, no_folder, left_out = found("folder", tmp_path)
+    assert no_folder.words.endswith("labelsTr does not exist; labels are expected there")
     assert unlabelled.severity == "error" and "none of 2 cases has a label" in unlabelled.words
     assert left_out.severity == "warning" and "imagesTs has 1 scans without a label" in left_out.words
 
@@ -227,3 +236,42 @@ def test_content_hash_knows_voxels_not_how_they_are_stored():
     voxels[0, 0, 0] += 1
     assert content_hash(Volume(voxels, THICK)) != one
     assert content_hash(Volume(np.full((2, 2, 2), -0.0), THICK)) == content_hash(Volume(np.zeros((2, 2, 2)), THICK))
+
+
+def test_a_class_that_no_label_holds(tmp_path):
+    decathlon(tmp_path)
+    for n in (1, 2):
+        save(tmp_path / "labelsTr" / f"liver_{n}.nii.gz", mask(n, (0, 1)))
+    problem = only("folder", tmp_path)
+    assert problem.severity == "warning"
+    assert problem.words.endswith("none of 2 labels holds cancer (id 2), so it cannot be learned")
+
+
+def test_one_label_for_two_scans_and_a_label_in_the_place_of_a_scan(tmp_path):
+    nnunet(tmp_path, names=("a", "b", "c"))
+    (tmp_path / "labelsTr/b.nii.gz").write_bytes((tmp_path / "labelsTr/a.nii.gz").read_bytes())
+    (tmp_path / "imagesTr/c_0000.nii.gz").write_bytes((tmp_path / "labelsTr/c.nii.gz").read_bytes())
+    same, copied = found("folder", tmp_path)
+    assert "c: image and label are the same" in same.words and same.severity == "error"
+    assert "b and a have one label for two different images" in copied.words and copied.severity == "warning"
+
+
+def test_a_scan_in_another_plane(tmp_path):
+    nnunet(tmp_path, names=("a", "b", "c"))
+    sagittal = np.diag([10.0, 1.5, 1.5, 1.0])
+    for kind, voxels in (("imagesTr/b_0000", scan(1)), ("labelsTr/b", mask(1, (0, 1)))):
+        save(tmp_path / f"{kind}.nii.gz", voxels, sagittal)
+    problem = only("folder", tmp_path)
+    assert problem.severity == "warning" and problem.case == "b"
+    assert (
+        "cut into slices along left-right (voxels of 10 x 1.5 x 1.5 mm, slice first), where 2 others" in problem.words
+    )
+
+
+def test_oblique_stacks_are_not_compared_by_plane(tmp_path):
+    nnunet(tmp_path, names=("a", "b"))
+    turned = np.eye(4)
+    turned[:3, :3] = np.array([[1, 0, 0], [0, 0.6, 0.8], [0, -0.8, 0.6]]) @ np.diag([1.5, 1.5, 10])
+    for kind, voxels in (("imagesTr/b_0000", scan(1)), ("labelsTr/b", mask(1, (0, 1)))):
+        save(tmp_path / f"{kind}.nii.gz", voxels, turned)
+    assert found("folder", tmp_path) == []

@@ -13,12 +13,14 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
+from dataset_files import nnunet, save, scan
 
 from mona_infer import InputError, Volume, read_volume
 from mona_infer.stack import SliceStack
 from mona_infer.task import CARDIAC
 from mona_kernels import native
 from mona_train.data import prepare as module
+from mona_train.data.adapters import adapter_named
 from mona_train.data.cache import Cache
 from mona_train.data.case import Adapter, Case
 from mona_train.data.prepare import STEPS, prepare
@@ -216,3 +218,19 @@ def test_killed_at_any_moment_and_repeated(whole, tmp_path, kill):
     subprocess.run(command, check=True, capture_output=True)
     assert contents(tmp_path / "cache") == expected
     assert {p.name for p in tmp_path.iterdir()} == {"cache", "cache.lock"}
+
+
+def test_a_class_that_the_size_of_the_slices_loses_is_named(tmp_path, capsys):
+    nnunet(tmp_path / "raw", names=("a", "b"))
+    image, label = scan(1, (64, 64, 5)), np.zeros((64, 64, 5), np.uint8)
+    label[31, 31, 2] = 1
+    save(tmp_path / "raw" / "imagesTr" / "b_0000.nii.gz", image)
+    save(tmp_path / "raw" / "labelsTr" / "b.nii.gz", label)
+    for size, said in (
+        (64, ""),
+        (16, "left atrium is too small for slices of 16x16 in 1 volumes and is lost there: b"),
+    ):
+        prepare(adapter_named("folder"), tmp_path / "raw", tmp_path / f"cache{size}", (size, size))
+        assert capsys.readouterr().err.partition("warning: ")[2].strip() == said
+    prepare(adapter_named("folder"), tmp_path / "raw", tmp_path / "cache16", (16, 16))
+    assert capsys.readouterr().err == f"using {tmp_path / 'cache16'}, prepared earlier\n"

@@ -15,7 +15,7 @@ from pathlib import Path
 from mona_infer.errors import InputError
 from mona_infer.task import CARDIAC, Task
 from mona_train.data.adapters import acdc_h5
-from mona_train.data.adapters.reading import files_below, once, read_image, read_label
+from mona_train.data.adapters.reading import files_below, once, read_image, read_label, scans_below, stem
 from mona_train.data.case import Adapter, Case, Part
 
 FRAME = re.compile(r"(patient\d{3})_frame(\d+)(_gt)?\.nii(\.gz)?")
@@ -57,6 +57,11 @@ def cases(folder: Path) -> list[Case]:
     ]
 
 
+def files(folder: Path) -> list[Path]:
+    """The cine beside the frames has no labels and is not expected to be used."""
+    return [path for path in scans_below(folder) if not stem(path).lower().endswith("_4d")]
+
+
 def _frame(path: Path) -> re.Match[str] | None:
     """Frames lie below a folder of their patient: a labelsTr/patient001_frame01.nii.gz is nnU-Net's, not ours."""
     match = FRAME.fullmatch(path.name)
@@ -80,7 +85,7 @@ def _of_patient(folder: Path, patient: str, images: Frames, labels: Frames, info
                 name=f"{patient}_frame{order:02d}",
                 patient=patient,
                 files=tuple(f for f in (image, label) if f),
-                image=partial(read_image, image or some.parent / f"{patient}_frame{number:02d}.nii.gz", "MR"),
+                image=partial(read_image, image or some.parent / f"{patient}_frame{number:02d}.nii.gz", "MR", label),
                 label=partial(read_label, label) if label else None,
                 part=part,
             )
@@ -109,4 +114,6 @@ ADAPTER = Adapter(
     layout="acdc/patient001/{Info.cfg, patient001_frame01.nii.gz, patient001_frame01_gt.nii.gz, ...}, also below "
     "training/ and testing/; or acdc/data/{patient001_frame01.h5, slices/patient001_frame01_slice_1.h5}",
     volumes=2,
+    files=files,
+    label_name=lambda case: f"{stem(case.files[0])}_gt.nii.gz",
 )

@@ -5,7 +5,7 @@ nnU-Net:   labels {"background": 0}, "channel_names", imagesTr/CASE_0000.nii.gz 
 
 A scan in imagesTr (or imagesUn) without a file in labelsTr is unlabelled.  Scans in imagesTs are part "test" where
 labelsTs has their label, and are left out where it has not.  A case is called like its file.  It is its own patient,
-except that names which differ only in a frame or time at the end (_frame01, _ED, _tp1, _t0, _visit2) are one.
+except that names which differ only in a frame or time at the end (_frame01, _ED, _tp1, _t0, _visit2, _ses-2) are one.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ CT = re.compile(r"\bCT\b", re.IGNORECASE)
 PALETTE = (
     RED, GREEN, BLUE, (240, 170, 50), (70, 200, 220), (200, 90, 200), (150, 150, 250), (170, 210, 60), (250, 140, 160),
     (140, 100, 60), (0, 130, 130), (190, 190, 190),
+)  # fmt: skip
+OTHER_FORMATS = (  # what people keep scans in and this adapter does not read
+    ".nrrd", ".nhdr", ".mha", ".mhd", ".hdr", ".img", ".mgz", ".dcm", ".zip", ".tif", ".tiff", ".png", ".npy", ".npz",
 )  # fmt: skip
 HEADERS = 16  # read to choose the network's size
 
@@ -78,10 +81,25 @@ def cases(folder: Path) -> list[Case]:
 
 
 def remarks(folder: Path) -> list[str]:
-    left_out = [image for image, label in _tests(folder, _about(folder)).values() if label is None]
-    if not left_out:
-        return []
-    return [f"{left_out[0].parent} has {len(left_out)} scans without a label in labelsTs; they are not used"]
+    about = _about(folder)
+    out = []
+    for _, image, label in _listed(folder, about, "training"):
+        if label and not label.is_file() and not (folder / "labelsTr" / label.name).is_file():
+            out.append(f"{image} is taken as unlabelled: its label {label}, listed in dataset.json, does not exist")
+    if not (folder / "labelsTr").is_dir() and not any(label for _, label in _training(folder, about).values()):
+        others = sorted(path.name for path in folder.iterdir() if path.is_dir() and "label" in path.name.lower())
+        instead = f", and {', '.join(others)} is not used" if others else ""
+        out.append(f"{folder / 'labelsTr'} does not exist{instead}; labels are expected there")
+    if left_out := [image for image, label in _tests(folder, about).values() if label is None]:
+        out.append(f"{left_out[0].parent} has {len(left_out)} scans without a label in labelsTs; they are not used")
+    return out
+
+
+def files(folder: Path) -> list[Path]:
+    """Scans and labels of any kind, and folders (of DICOM) in their place; tests without labels are `remarks`."""
+    places = (folder / name for name in ("imagesTr", "imagesUn", "labelsTr", "labelsTs"))
+    found = (path for place in places if place.is_dir() for path in place.iterdir() if not path.name.startswith("."))
+    return [path for path in found if path.is_dir() or path.name.lower().endswith((*ENDINGS, *OTHER_FORMATS))]
 
 
 Scans = dict[str, tuple[Path, Path | None]]  # image and label of a case
@@ -180,7 +198,10 @@ def _size(folder: Path, about: dict[str, Any]) -> tuple[int, int]:
     images = [image for image, _ in _training(folder, about).values() if image.is_file()]
     extents = []
     for path in images[:: max(1, len(images) // HEADERS)][:HEADERS]:
-        shape, affine = grid(path)
+        try:
+            shape, affine = grid(path)
+        except InputError:  # reading the case says so, and `mona data check` goes on to the others
+            continue
         _refuse_channels(path, shape)
         _, rows, columns = slicing(affine, "stack").axes
         extents.append(max(shape[rows], shape[columns]))
@@ -251,4 +272,6 @@ ADAPTER = Adapter(
     layout="FOLDER/{dataset.json, imagesTr/NAME.nii.gz, labelsTr/NAME.nii.gz}, where scans without a label have no "
     "file in labelsTr",
     remarks=remarks,
+    files=files,
+    label_name=lambda case: f"labels{'Ts' if case.part == 'test' else 'Tr'}/{case.name}.nii.gz",
 )

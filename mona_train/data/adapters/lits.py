@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mona_infer.errors import InputError
 from mona_infer.task import GREEN, RED, Intensity, LabelClass, Task
-from mona_train.data.adapters.reading import files_below, once, read_image, read_label
+from mona_train.data.adapters.reading import files_below, once, read_image, read_label, scans_below
 from mona_train.data.case import Adapter, Case
 
 NAME = re.compile(r"(test-)?(volume|segmentation)-(\d+)\.nii(\.gz)?")
@@ -56,7 +56,7 @@ def _case(name: str, image: Path | None, label: Path | None) -> Case:
         name=name,
         patient=name,
         files=files,
-        image=partial(read_image, image, "CT"),
+        image=partial(read_image, image, "CT", label),
         label=partial(read_label, label, image) if label else None,
     )
 
@@ -70,4 +70,6 @@ ADAPTER = Adapter(
     source="https://competitions.codalab.org/competitions/17094",
     licence="CC BY-NC-ND 4.0 (check the terms on that page); cite Bilic et al., Medical Image Analysis 2023",
     layout="lits/{volume-0.nii, segmentation-0.nii, volume-1.nii, ...}, flat or in folders, .nii or .nii.gz",
+    files=scans_below,
+    label_name=lambda case: case.files[0].name.replace("volume", "segmentation"),
 )

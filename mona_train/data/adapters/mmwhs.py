@@ -16,7 +16,7 @@ import numpy as np
 from mona_infer.errors import InputError
 from mona_infer.task import BLUE, GREEN, RED, Intensity, LabelClass, Task
 from mona_infer.volume import Volume
-from mona_train.data.adapters.reading import files_below, once, read_image, read_label
+from mona_train.data.adapters.reading import files_below, once, read_image, read_label, scans_below
 from mona_train.data.case import Adapter, Case
 
 NAME = re.compile(r"((ct|mr)_(?:train|test)_\d+)_(image|label)\.nii(\.gz)?")
@@ -58,6 +58,11 @@ def cases(kind: str, folder: Path) -> list[Case]:
     return [_case(name, images.get(name), labels.get(name)) for name in sorted({*images, *labels})]
 
 
+def files(kind: str, folder: Path) -> list[Path]:
+    """Without those of the other half, which may lie beside them."""
+    return [path for path in scans_below(folder) if not (m := NAME.fullmatch(path.name)) or m[2] == kind]
+
+
 def _case(name: str, image: Path | None, label: Path | None) -> Case:
     files = tuple(f for f in (image, label) if f)
     if image is None:
@@ -66,7 +71,7 @@ def _case(name: str, image: Path | None, label: Path | None) -> Case:
         name=name,
         patient=name,
         files=files,
-        image=partial(read_image, image, "CT" if name.startswith("ct") else "MR"),
+        image=partial(read_image, image, "CT" if name.startswith("ct") else "MR", label),
         label=partial(_label, label, image) if label else None,
     )
 
@@ -97,4 +102,6 @@ ADAPTER = Adapter(
     source="http://www.sdspeople.fudan.edu.cn/zhuangxiahai/0/mmwhs (after registration)",
     licence="for research only, no redistribution (see the terms there); cite Zhuang et al., Med. Image Analysis 2019",
     layout="mmwhs/{ct_train_1001_image.nii.gz, ct_train_1001_label.nii.gz, ...}, flat or in folders",
+    files=partial(files, "ct"),
+    label_name=lambda case: case.files[0].name.replace("_image", "_label"),
 )

@@ -20,4 +20,5 @@ ADAPTER = replace(
     task=lambda folder: TASK,
     cases=partial(mmwhs.cases, "mr"),
     layout="mmwhs-mr/{mr_train_1001_image.nii.gz, mr_train_1001_label.nii.gz, ...}, flat or in folders",
+    files=partial(mmwhs.files, "mr"),
 )

@@ -18,7 +18,7 @@ from mona_infer.read import label_ids, read_volume
 from mona_infer.read import read_grid as grid
 from mona_infer.volume import Volume
 
-__all__ = ["ENDINGS", "files_below", "grid", "once", "read_image", "read_label", "stem"]
+__all__ = ["ENDINGS", "files_below", "grid", "once", "read_image", "read_label", "scans_below", "stem"]
 
 
 def files_below(folder: Path) -> Iterator[Path]:
@@ -34,6 +34,11 @@ def files_below(folder: Path) -> Iterator[Path]:
         yield from (Path(root, name) for name in sorted(names) if not name.startswith("."))
 
 
+def scans_below(folder: Path) -> list[Path]:
+    """Files that hold a scan or a label, by their endings."""
+    return [path for path in files_below(folder) if path.name.lower().endswith(ENDINGS)]
+
+
 def once(found: dict[Any, Path], key: Any, path: Path) -> None:
     """Enter a file under its key; a second file for the same thing cannot be chosen between."""
     if key in found:
@@ -41,7 +46,10 @@ def once(found: dict[Any, Path], key: Any, path: Path) -> None:
     found[key] = path
 
 
-def read_image(path: Path, modality: str | None) -> Volume:
+def read_image(path: Path, modality: str | None, label: Path | None = None) -> Volume:
+    """The scan at `path`; its `label` is named where there is no such scan."""
+    if label is not None and not path.exists():
+        raise InputError(f"{label} is the label of {path.name}, but {path} does not exist; add the scan or remove both")
     volume = read_volume(path)
     return replace(volume, modality=modality) if modality else volume
 
