@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 import warnings
-from copy import copy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydicom.dataset import Dataset
+from pydicom.valuerep import format_number_as_ds
 
 from mona_infer import __version__
 from mona_infer.atomic import atomic_path
@@ -118,23 +119,61 @@ def write_seg(path: Path, mask: Volume, model: Model) -> None:
 
 
 def _sources(mask: Volume) -> list[Any]:
-    """Headers of the slices as highdicom wants them, which takes for granted what anonymisers drop or writers round."""
-    first = mask.origin[0][0]
-    headers = [copy(header) for header in {id(header): header for header, _ in mask.origin}.values()]
+    """Headers of the slices as highdicom wants them, which takes for granted what anonymisers drop or writers round.
+
+    highdicom copies their geometry into the Segmentation, and readers rebuild the volume from it.  So they carry that
+    of the mask: SimpleITK writes SpacingBetweenSlices 1 over slices 10 mm apart, and scanners round positions.
+    """
+    headers = [header[:] for header in {id(header): header for header, _ in mask.origin}.values()]  # copies
     for header in headers:
         for word in MAY_BE_EMPTY:
             if word not in header:
                 setattr(header, word, "")
-    if "PerFrameFunctionalGroupsSequence" in first:  # of a cine, only the frames of this time
-        items = first.PerFrameFunctionalGroupsSequence
-        headers[0].PerFrameFunctionalGroupsSequence = [items[frame] for _, frame in mask.origin]
-        headers[0].NumberOfFrames = len(mask.origin)
+    orientation, measures, positions = _geometry(mask)
+    if "PerFrameFunctionalGroupsSequence" in headers[0]:  # of a cine, only the frames of this time
+        headers[0].SharedFunctionalGroupsSequence = [
+            _item(
+                PlaneOrientationSequence=[_item(ImageOrientationPatient=orientation)],
+                PixelMeasuresSequence=[_item(**measures)],
+            )
+        ]
+        headers[0].PerFrameFunctionalGroupsSequence = [
+            _item(PlanePositionSequence=[_item(ImagePositionPatient=position)]) for position in positions
+        ]
+        headers[0].NumberOfFrames = len(positions)
         return headers
-    for header in headers:
-        header.ImageOrientationPatient = first.ImageOrientationPatient  # the same but for rounding: `arrange` saw to it
-        if not header.get("SliceThickness"):
-            header.SliceThickness = round(mask.spacing[2], 6)
+    for header, position in zip(headers, positions, strict=True):
+        header.ImageOrientationPatient, header.ImagePositionPatient = orientation, position
+        for word, value in measures.items():
+            setattr(header, word, value)
     return headers
+
+
+def _geometry(mask: Volume) -> tuple[list[str], dict[str, Any], list[list[str]]]:
+    """Orientation, pixel measures and the position of each slice (PS3.3 C.7.6.16.2.1, .3 and .4) of a mask's grid."""
+    lps = np.diag([-1.0, -1.0, 1.0, 1.0]) @ mask.affine
+    across, down, _ = mask.spacing
+    row, column = lps[:3, 0] / across, lps[:3, 1] / down
+    # Slices are as thick as they are apart, or the voxels' volume would not be the one that mona reports.
+    # Both are measured along the normal: of a tilted gantry, the positions alone carry the shear.
+    between = _decimals([abs(np.cross(row, column) @ lps[:3, 2])])[0]
+    return (
+        _decimals([*row, *column]),
+        {"PixelSpacing": _decimals([down, across]), "SliceThickness": between, "SpacingBetweenSlices": between},
+        [_decimals(lps[:3, 3] + k * lps[:3, 2]) for k in range(mask.shape[2])],
+    )
+
+
+def _decimals(values: Any) -> list[str]:
+    """Decimal strings of at most 16 characters (PS3.5 6.2); + 0.0 turns -0.0 into 0.0."""
+    return [format_number_as_ds(round(float(value), 12) + 0.0) for value in values]
+
+
+def _item(**tags: Any) -> Dataset:
+    item = Dataset()
+    for word, value in tags.items():
+        setattr(item, word, value)
+    return item
 
 
 def _name_frames(made: Any, mask: Volume) -> None:
