@@ -18,6 +18,7 @@ from pydicom.valuerep import format_number_as_ds
 
 from mona_infer import __version__
 from mona_infer.atomic import atomic_path
+from mona_infer.dicom_seg_read import LABEL_ID
 from mona_infer.errors import InputError, MissingPart
 from mona_infer.model import Model
 from mona_infer.parts import install_command, requirements
@@ -191,7 +192,7 @@ def _description(highdicom: Any, number: int, c: LabelClass, model: Model) -> An
 
     concept = CONCEPTS.get(c.name.lower())
     lesion = concept == "Neoplasm"
-    return highdicom.seg.SegmentDescription(
+    description = highdicom.seg.SegmentDescription(
         segment_number=number,
         segment_label=c.name,
         segmented_property_category=codes.SCT.MorphologicallyAbnormalStructure
@@ -206,3 +207,5 @@ def _description(highdicom: Any, number: int, c: LabelClass, model: Model) -> An
         ),
         display_color=highdicom.color.CIELabColor.from_rgb(*c.colour),
     )
+    description.SegmentDescription = LABEL_ID.format(c.id)  # segments are numbered from 1 on, ids are the Task's
+    return description

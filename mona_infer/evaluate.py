@@ -14,7 +14,7 @@ import typer
 
 from mona_infer.errors import InputError
 
-SUFFIXES = (".nii.gz", ".nii")
+SUFFIXES = (".nii.gz", ".nii", ".dcm")
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,9 @@ class Case:
 
 
 def evaluate(
-    prediction: Path = typer.Argument(..., metavar="PRED", help="A mask (.nii, .nii.gz), or a folder of masks."),
+    prediction: Path = typer.Argument(
+        ..., metavar="PRED", help="A mask (.nii, .nii.gz, a DICOM-SEG), or a folder of masks."
+    ),
     reference: Path = typer.Argument(
         ..., metavar="REF", help="Its reference, or a folder with files of the same names."
     ),
@@ -60,7 +62,7 @@ def evaluate(
     if "-" not in (csv_path, json_path):
         from mona_infer.report import print_report
 
-        print_report(report, names)
+        print_report(report, report["names"] | names)
         if written:
             typer.echo(f"wrote {', '.join(written)}")
 
@@ -97,7 +99,7 @@ def measure(
     series: str | None = None,
 ) -> dict[str, Any]:
     """The whole evaluation as one JSON-ready object."""
-    from mona_infer.align import on_grid_of
+    from mona_infer.align import on_one_grid, other_names
     from mona_infer.metrics import DEFINITIONS, METRICS, Score, score_case, summarise
     from mona_infer.naming import patients_of
     from mona_infer.progress import progress
@@ -107,13 +109,14 @@ def measure(
     workers = min(cores(), len(cases))  # reading dominates and releases the GIL: one case a core
 
     def run(case: Case) -> Measured:
-        reference = read_volume(case.reference, frame=frame)
-        prediction = on_grid_of(read_volume(case.prediction, frame=frame, series=series), reference)
+        found = read_volume(case.prediction, frame=frame, series=series)
+        prediction, reference = on_one_grid(found, read_volume(case.reference, frame=frame))
         masks, threads = (label_ids(prediction), label_ids(reference)), cores() // workers
         scores = score_case(*masks, reference.spacing, classes, definition=definition, threads=threads)
         there = {c for c in classes if any((mask == c).any() for mask in masks)} if classes else set(scores)
-        notes = (*reference.notes, *prediction.notes)
-        return Measured(scores, there, reference.spacing, reference.diagonal, notes)
+        notes = (*reference.notes, *prediction.notes, *other_names(prediction, reference))
+        names = {**prediction.names, **reference.names}
+        return Measured(scores, there, reference.spacing, reference.diagonal, notes, names)
 
     with ThreadPoolExecutor(workers) as pool:
         measured = list(progress(pool.map(run, cases), len(cases), "measuring"))
@@ -131,6 +134,7 @@ def measure(
         "definition": definition,
         "unit": rules.unit,
         "rules": list(rules.words),
+        "names": {label: name for m in measured for label, name in m.names.items() if label in every},
         "cases": [
             {
                 "case": case.name,
@@ -153,6 +157,7 @@ class Measured:
     spacing: tuple[float, float, float]
     diagonal: float
     notes: tuple[str, ...]
+    names: dict[int, str]  # of classes, where a file has them
 
 
 def _masks(folder: Path) -> dict[str, Path]:
@@ -163,12 +168,12 @@ def _masks(folder: Path) -> dict[str, Path]:
                 raise InputError(f"{found[_stem(path)]} and {path} are the same case twice; keep one")
             found[_stem(path)] = path
     if not found:
-        raise InputError(f"{folder} holds no .nii or .nii.gz file")
+        raise InputError(f"{folder} holds no .nii, .nii.gz or .dcm file")
     return found
 
 
 def _stem(path: Path) -> str:
-    return path.name.removesuffix(".gz").removesuffix(".nii")
+    return path.name.removesuffix(".gz").removesuffix(".nii").removesuffix(".dcm")
 
 
 def _class_names(text: str) -> dict[int, str]:

@@ -168,6 +168,8 @@ def _scan(job: Job, model: Model, wishes: Wishes, budget: Budget) -> Iterator[tu
 
 
 def _check(volume: Volume, job: Job, model: Model, wishes: Wishes) -> None:
+    if volume.sparse:
+        raise InputError(f"{job.scan} is a DICOM Segmentation, not a scan; give the scan it was made from")
     check_modality(volume, model.task, force=wishes.force)
     if job.out.suffix == SEG:
         from mona_infer.dicom_seg import check_origin

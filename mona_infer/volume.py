@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ class Volume:
     notes: tuple[str, ...] = ()  # what the reader noticed and the user should hear
     frames: int = 1  # in the file that this one was read from
     origin: tuple[Any, ...] = ()  # of a DICOM series, where asked for: header and frame number of each slice k
+    names: Mapping[int, str] = field(default_factory=dict)  # of label ids, where the file has them
+    sparse: bool = False  # a DICOM-SEG leaves out slices without labels: all around this volume is background
 
     def __post_init__(self) -> None:
         if self.voxels.ndim != 3 or 0 in self.voxels.shape:

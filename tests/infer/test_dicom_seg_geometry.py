@@ -37,7 +37,7 @@ def segment(folder, frame=()):
 def jitter(affine):
     """Positions as a scanner rounds them, so that no two gaps are alike."""
     _, _, position = planes(affine)
-    return lambda k: decimals(np.array(position(k), float) + [0.0, 0.0, 0.03 * (-1) ** k])
+    return lambda k: decimals(np.add([float(v) for v in position(k)], (0.0, 0.0, 0.03 * (-1) ** k)))
 
 
 SERIES = {
