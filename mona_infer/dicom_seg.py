@@ -19,6 +19,7 @@ from pydicom.valuerep import format_number_as_ds
 from mona_infer import __version__
 from mona_infer.atomic import atomic_path
 from mona_infer.dicom_seg_read import LABEL_ID
+from mona_infer.dicom_stack import TILT
 from mona_infer.errors import InputError, MissingPart
 from mona_infer.model import Model
 from mona_infer.parts import install_command, requirements
@@ -61,7 +62,7 @@ def check_origin(volume: Volume) -> None:
     """Whether a segmentation can refer to this scan: asked before the network starts."""
     if not volume.origin:
         raise InputError(
-            f"{volume.source} is not DICOM: there is no series for a DICOM-SEG to refer to; give --out a .nii.gz name"
+            f"{volume.source} is not DICOM: there is no series for a DICOM-SEG to refer to; write its mask as .nii.gz"
         )
     files = {id(header): header for header, _ in volume.origin}.values()
     for header in files:
@@ -69,13 +70,24 @@ def check_origin(volume: Volume) -> None:
         if absent:
             raise InputError(
                 f"{volume.source}: a DICOM-SEG has to repeat its {absent[0]}, which is missing there; "
-                "give --out a .nii.gz name"
+                "write its mask as .nii.gz"
             )
     if len(files) > 1 and any(int(header.get("NumberOfFrames") or 1) > 1 for header in files):
         raise InputError(
             f"{volume.source}: its stack is spread over {len(files)} multi-frame files, and a DICOM-SEG refers to one; "
-            "give --out a .nii.gz name"
+            "write its mask as .nii.gz"
         )
+
+
+def warnings_of(mask: Volume) -> list[str]:
+    """What a DICOM-SEG of this mask does not say to every reader."""
+    row, column, step = (mask.affine[:3, axis] / mask.spacing[axis] for axis in range(3))
+    if abs(np.cross(row, column) @ step) > np.cos(np.radians(TILT)):
+        return []
+    return [
+        "the DICOM-SEG is right, for every frame has its position, but only those tell that the stack leans: "
+        "pydicom-seg and dcmqi read it upright; write a .nii.gz for such programs"
+    ]
 
 
 def write_seg(path: Path, mask: Volume, model: Model) -> None:
@@ -113,7 +125,7 @@ def write_seg(path: Path, mask: Volume, model: Model) -> None:
     except (AttributeError, ValueError, TypeError, KeyError) as error:  # what highdicom says of an odd source
         reason = " ".join(str(error).split())[:200]
         raise InputError(
-            f"{mask.source}: no DICOM-SEG can refer to it ({reason}); give --out a .nii.gz name"
+            f"{mask.source}: no DICOM-SEG can refer to it ({reason}); write its mask as .nii.gz"
         ) from error
     finally:
         log.disabled = before

@@ -22,8 +22,17 @@ class Job:
     reference: Path | None = None
 
 
-def find_jobs(scan: Path, out: Path, reference: Path | None = None) -> tuple[list[Job], bool]:
-    """The jobs, and whether they are those of a folder: of a folder and an --out that is no name of a mask."""
+def find_jobs(
+    scan: Path, out: Path, reference: Path | None = None, format: str | None = None
+) -> tuple[list[Job], bool]:
+    """The jobs, and whether they are those of a folder: of a folder and an --out that is no name of a mask.
+
+    `format` is what the masks of a folder end in, without the dot.
+    """
+    suffix = f".{(format or 'nii.gz').lower().removeprefix('.')}"
+    if suffix not in (*SUFFIXES, SEG):
+        known = ", ".join(known.removeprefix(".") for known in (*SUFFIXES, SEG))
+        raise InputError(f"unknown --format {format!r}; choose one of {known}")
     if not scan.exists():
         raise InputError(f"{scan} does not exist")
     if reference is not None and not reference.exists():
@@ -33,6 +42,8 @@ def find_jobs(scan: Path, out: Path, reference: Path | None = None) -> tuple[lis
             raise InputError(
                 f"{scan} is NIfTI, so there is no series for a DICOM-SEG to refer to; give --out a .nii.gz name"
             )
+        if format and not out.name.endswith(suffix):
+            raise InputError(f"--format {format} contradicts --out {out}; --format is for a folder of scans")
         if out.resolve() == scan.resolve():
             raise InputError(f"{out} is the scan itself; give the mask another name")
         return [Job(_stem(scan), scan, out, reference)], False
@@ -45,7 +56,7 @@ def find_jobs(scan: Path, out: Path, reference: Path | None = None) -> tuple[lis
         name = (path.parent / _stem(path)).relative_to(scan).as_posix()
         if name in jobs:
             raise InputError(f"{jobs[name].scan} and {path} are the same case twice; keep one")
-        jobs[name] = Job(name, path, out / f"{name}.nii.gz", _reference(name, reference))
+        jobs[name] = Job(name, path, out / f"{name}{suffix}", _reference(name, reference))
     if not jobs:
         raise InputError(f"{scan} holds no scan: no .nii, no .nii.gz, no .zip and no folder of DICOM files")
     return list(jobs.values()), True
@@ -53,8 +64,8 @@ def find_jobs(scan: Path, out: Path, reference: Path | None = None) -> tuple[lis
 
 def clear_left_behind(jobs: list[Job]) -> None:
     """Remove temporary files of killed processes; young ones may belong to another process that is at work."""
-    for folder in {job.out.parent for job in jobs}:
-        for path in folder.glob(".????????.*.nii.gz") if folder.is_dir() else ():
+    for folder, suffix in {(job.out.parent, SEG if job.out.suffix == SEG else ".nii.gz") for job in jobs}:
+        for path in folder.glob(f".????????.*{suffix}") if folder.is_dir() else ():
             if time.time() - path.stat().st_mtime > LEFT_BEHIND:
                 path.unlink(missing_ok=True)
 

@@ -67,6 +67,10 @@ class Output:
             notes = found.mask.notes if frames == 1 else [n for n in found.mask.notes if not n.startswith("frame ")]
             self._case["spacing"] = [round(s, 6) for s in found.mask.spacing]
             self._case["warnings"] = [*notes, *doubts(found.stack)]
+            if self.job.out.suffix == SEG:
+                from mona_infer.dicom_seg import warnings_of
+
+                self._case["warnings"] += warnings_of(found.mask)
             self._open(found, frames)
         entry: dict[str, Any] = {"classes": findings(found)}
         if reference is not None:

@@ -21,6 +21,7 @@ def segment(
         ..., metavar="MASK", help="The mask: .nii.gz, .nii, of DICOM also .dcm; of a folder of scans, a folder."
     ),
     model: Path | None = typer.Option(None, help="Default: $MONA_MODEL, else the newest export under runs/."),
+    format: str | None = typer.Option(None, help="Masks of a folder: nii.gz (default), nii, or dcm (DICOM-SEG)."),
     engine: str = typer.Option("auto", help="auto, cpu, openvino, cuda, tensorrt, ort-tensorrt."),
     reference: Path | None = typer.Option(None, help="Measure DSC and ASD against this mask (or folder of masks)."),
     largest: bool = typer.Option(False, "--keep-largest", help="Keep only the largest connected piece of each class."),
@@ -55,11 +56,11 @@ def segment(
     if frame is not None and frame != "all" and not frame.isdecimal():
         raise InputError(f"expected --frame all or a number from 0 on, found {frame!r}")
     ram = parse_size(max_ram) if max_ram else 0
-    jobs, folder = find_jobs(scan, out, reference)
+    jobs, folder = find_jobs(scan, out, reference, format)
     kept = [] if overwrite else [job for job in jobs if job.out.exists()]
     if kept and not folder:
         raise InputError(f"{out} exists already; --overwrite replaces it")
-    if out.suffix == SEG:
+    if jobs[0].out.suffix == SEG:
         from mona_infer.dicom_seg import check_highdicom
 
         check_highdicom()
