@@ -193,17 +193,19 @@ def test_two_segmentations_of_different_slices(tmp_path):
 
 
 @pytest.mark.parametrize("ids", [(1, 2, 3), (7, 500, 3)])
-def test_mona_gets_its_task_s_ids_back(tmp_path, ids, monkeypatch):
+def test_mona_gets_its_task_s_ids_back(tmp_path, ids, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     classes = [LabelClass(n, name, (9, 9, 9)) for n, name in zip(ids, ("RV", "Myo", "LV"), strict=True)]
     models.write(tmp_path / "m.onnx", replace(models.TASK, classes=(models.TASK.classes[0], *classes)))
     write_series(tmp_path / "series", models.scan(), AFFINE, **TAGS)
     for mask in ("mask.dcm", "mask.nii.gz"):
         app(["segment", "series", "--out", mask, "--model", "m.onnx"], standalone_mode=False)
+    capsys.readouterr()
     app(["evaluate", "mask.dcm", "mask.nii.gz", "--json", "scores.json"], standalone_mode=False)
     report = json.loads((tmp_path / "scores.json").read_text())
     assert {label: entry["dsc"] for label, entry in report["cases"][0]["classes"].items()} == {str(n): 1.0 for n in ids}
-    assert report["names"] == dict(zip(map(str, ids), ("RV", "Myo", "LV"), strict=True))
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in ("RV", "Myo", "LV"))
 
 
 def test_class_names_are_shown_and_names_that_differ_are_told(tmp_path, capsys):
