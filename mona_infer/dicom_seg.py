@@ -18,6 +18,7 @@ from pydicom.valuerep import format_number_as_ds
 
 from mona_infer import __version__
 from mona_infer.atomic import atomic_path
+from mona_infer.dicom import _ONE_AT_A_TIME
 from mona_infer.dicom_seg_read import LABEL_ID
 from mona_infer.dicom_stack import TILT
 from mona_infer.errors import InputError, MissingPart
@@ -72,7 +73,13 @@ def check_origin(volume: Volume) -> None:
                 f"{volume.source}: a DICOM-SEG has to repeat its {absent[0]}, which is missing there; "
                 "write its mask as .nii.gz"
             )
-    if len(files) > 1 and any(int(header.get("NumberOfFrames") or 1) > 1 for header in files):
+    framed = any("PerFrameFunctionalGroupsSequence" in header for header in files)
+    if not framed and len(files) < len(volume.origin):
+        raise InputError(
+            f"{volume.source}: its slices are parts of one image (a mosaic), to which no DICOM-SEG can refer; "
+            "write its mask as .nii.gz"
+        )
+    if framed and len(files) > 1:
         raise InputError(
             f"{volume.source}: its stack is spread over {len(files)} multi-frame files, and a DICOM-SEG refers to one; "
             "write its mask as .nii.gz"
@@ -99,7 +106,7 @@ def write_seg(path: Path, mask: Volume, model: Model) -> None:
     log = logging.getLogger("highdicom")
     before, log.disabled = log.disabled, True  # its complaints on empty masks and odd sources are not the user's
     try:
-        with warnings.catch_warnings():
+        with _ONE_AT_A_TIME, warnings.catch_warnings():  # the next scan is being read meanwhile
             warnings.simplefilter("ignore")
             made = highdicom.seg.Segmentation(
                 source_images=_sources(mask),

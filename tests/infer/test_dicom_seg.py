@@ -1,6 +1,7 @@
 """DICOM-SEG, read back by pydicom and by highdicom: every voxel lies where the NIfTI mask says."""
 
 import builtins
+from dataclasses import replace
 
 import models
 import nibabel as nib
@@ -12,8 +13,9 @@ from orientations import rotation
 from pydicom.uid import generate_uid
 
 from mona_infer.cli import app
-from mona_infer.dicom_seg import CONCEPTS
+from mona_infer.dicom_seg import CONCEPTS, check_origin
 from mona_infer.errors import CheckFailed, InputError, MissingPart
+from mona_infer.read import read_volume
 
 AFFINE = np.eye(4)
 AFFINE[:3, :3] = rotation(10, -20, 30) @ np.diag([-1.5, -1.5, 8.0])
@@ -137,6 +139,21 @@ def test_a_series_that_cannot_be_referred_to_is_refused_before_the_network(here,
     with pytest.raises(InputError, match=rf"repeat its {absent}"):
         mona("series", "--out", "mask.dcm")
     assert not (here / "mask.dcm").exists()
+
+
+def test_slices_that_no_frame_number_tells_apart_are_refused(here):
+    for k in range(3):  # enhanced files of one frame each
+        moved = AFFINE.copy()
+        moved[:3, 3] += k * AFFINE[:3, 2]
+        same = {"SeriesInstanceUID": "1.2.3"}
+        write_enhanced(here / "files" / f"{k}.dcm", models.scan(k)[:, :, :1], moved, **TAGS, **same)
+    with pytest.raises(InputError, match=r"spread over 3 multi-frame files.*write its mask as \.nii\.gz"):
+        mona("files", "--out", "mask.dcm")
+    write_series(here / "series", models.scan(), AFFINE, **TAGS)
+    volume = read_volume(here / "series", origin=True)
+    mosaic = replace(volume, origin=tuple((volume.origin[0][0], 0) for _ in volume.origin))
+    with pytest.raises(InputError, match="parts of one image"):
+        check_origin(mosaic)
 
 
 def test_nifti_has_no_series_to_refer_to(here):
