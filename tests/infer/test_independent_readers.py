@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -92,6 +93,18 @@ def test_dicom_seg(masks, reader, record_property):
         wrong += seg_readers.disagreements(path, *nifti(masks / "nii.gz" / f"{path.stem}.nii.gz"), reader)
     record_property("count", f"DICOM-SEG by mona, read by {reader}: {len(files)} files, {len(wrong)} disagreements")
     assert len(files) >= 24
+    assert not wrong
+
+
+def test_dicom_seg_is_sound_to_dcmtk(masks, record_property):
+    """Not an image to it, but every element is parsed and checked against its dictionary."""
+    if shutil.which("dcmdump") is None:
+        pytest.skip("DCMTK is not installed (Debian: dcmtk)")
+    files, wrong = sorted((masks / "dcm").iterdir()), []
+    for path in files:
+        told = subprocess.run(["dcmdump", path], check=False, capture_output=True)
+        wrong += [] if told.returncode == 0 and not told.stderr else [f"{path.name}: {told.stderr[:200]!r}"]
+    record_property("count", f"DICOM-SEG by mona, parsed by DCMTK: {len(files)} files, {len(wrong)} complaints")
     assert not wrong
 
 
