@@ -12,8 +12,35 @@ from mona_infer.volume import Volume
 TOLERANCE = 0.01  # of a voxel, at the volume's corners: headers are rounded, grids are not shifted
 
 
+def on_one_grid(volume: Volume, other: Volume) -> tuple[Volume, Volume]:
+    """Both on the grid of `other`, or on that of `volume` where only that one has every slice."""
+    if not other.sparse:
+        return on_grid_of(volume, other), other
+    if not volume.sparse:
+        return volume, on_grid_of(other, volume)
+    from mona_infer.align_sparse import around_both
+
+    grid = around_both(volume, other)
+    return on_grid_of(volume, grid), on_grid_of(other, grid)
+
+
+def other_names(volume: Volume, other: Volume) -> list[str]:
+    """A note for each label id that the two masks give different names: it may be two structures."""
+    return [
+        f"label {label} is {name!r} in {volume.source} but {other.names[label]!r} in {other.source}"
+        for label, name in volume.names.items()
+        if other.names.get(label, name).lower() != name.lower()
+    ]
+
+
 def on_grid_of(volume: Volume, other: Volume) -> Volume:
     """`volume` with its axes permuted and flipped so that its voxels lie on those of `other`, or an error."""
+    if volume.sparse:
+        from mona_infer.align_sparse import placed
+
+        on_other = placed(volume, other)
+        if on_other is not None:
+            return on_other
     to_other = np.linalg.solve(other.affine, volume.affine)  # voxel indices of one to those of the other
     turn = np.rint(to_other[:3, :3])
     is_turn = (np.abs(turn).sum(axis=0) == 1).all() and (np.abs(turn).sum(axis=1) == 1).all()

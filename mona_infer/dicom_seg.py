@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import logging
 import warnings
-from copy import copy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydicom.dataset import Dataset
+from pydicom.valuerep import format_number_as_ds
 
 from mona_infer import __version__
 from mona_infer.atomic import atomic_path
+from mona_infer.dicom import _ONE_AT_A_TIME
+from mona_infer.dicom_seg_read import LABEL_ID
+from mona_infer.dicom_stack import TILT
 from mona_infer.errors import InputError, MissingPart
 from mona_infer.model import Model
 from mona_infer.parts import install_command, requirements
@@ -59,7 +63,7 @@ def check_origin(volume: Volume) -> None:
     """Whether a segmentation can refer to this scan: asked before the network starts."""
     if not volume.origin:
         raise InputError(
-            f"{volume.source} is not DICOM: there is no series for a DICOM-SEG to refer to; give --out a .nii.gz name"
+            f"{volume.source} is not DICOM: there is no series for a DICOM-SEG to refer to; write its mask as .nii.gz"
         )
     files = {id(header): header for header, _ in volume.origin}.values()
     for header in files:
@@ -67,13 +71,30 @@ def check_origin(volume: Volume) -> None:
         if absent:
             raise InputError(
                 f"{volume.source}: a DICOM-SEG has to repeat its {absent[0]}, which is missing there; "
-                "give --out a .nii.gz name"
+                "write its mask as .nii.gz"
             )
-    if len(files) > 1 and any(int(header.get("NumberOfFrames") or 1) > 1 for header in files):
+    framed = any("PerFrameFunctionalGroupsSequence" in header for header in files)
+    if not framed and len(files) < len(volume.origin):
+        raise InputError(
+            f"{volume.source}: its slices are parts of one image (a mosaic), to which no DICOM-SEG can refer; "
+            "write its mask as .nii.gz"
+        )
+    if framed and len(files) > 1:
         raise InputError(
             f"{volume.source}: its stack is spread over {len(files)} multi-frame files, and a DICOM-SEG refers to one; "
-            "give --out a .nii.gz name"
+            "write its mask as .nii.gz"
         )
+
+
+def warnings_of(mask: Volume) -> list[str]:
+    """What a DICOM-SEG of this mask does not say to every reader."""
+    row, column, step = (mask.affine[:3, axis] / mask.spacing[axis] for axis in range(3))
+    if abs(np.cross(row, column) @ step) > np.cos(np.radians(TILT)):
+        return []
+    return [
+        "the DICOM-SEG is right, for every frame has its position, but only those tell that the stack leans: "
+        "pydicom-seg and dcmqi read it upright; write a .nii.gz for such programs"
+    ]
 
 
 def write_seg(path: Path, mask: Volume, model: Model) -> None:
@@ -85,7 +106,7 @@ def write_seg(path: Path, mask: Volume, model: Model) -> None:
     log = logging.getLogger("highdicom")
     before, log.disabled = log.disabled, True  # its complaints on empty masks and odd sources are not the user's
     try:
-        with warnings.catch_warnings():
+        with _ONE_AT_A_TIME, warnings.catch_warnings():  # the next scan is being read meanwhile
             warnings.simplefilter("ignore")
             made = highdicom.seg.Segmentation(
                 source_images=_sources(mask),
@@ -111,30 +132,68 @@ def write_seg(path: Path, mask: Volume, model: Model) -> None:
     except (AttributeError, ValueError, TypeError, KeyError) as error:  # what highdicom says of an odd source
         reason = " ".join(str(error).split())[:200]
         raise InputError(
-            f"{mask.source}: no DICOM-SEG can refer to it ({reason}); give --out a .nii.gz name"
+            f"{mask.source}: no DICOM-SEG can refer to it ({reason}); write its mask as .nii.gz"
         ) from error
     finally:
         log.disabled = before
 
 
 def _sources(mask: Volume) -> list[Any]:
-    """Headers of the slices as highdicom wants them, which takes for granted what anonymisers drop or writers round."""
-    first = mask.origin[0][0]
-    headers = [copy(header) for header in {id(header): header for header, _ in mask.origin}.values()]
+    """Headers of the slices as highdicom wants them, which takes for granted what anonymisers drop or writers round.
+
+    highdicom copies their geometry into the Segmentation, and readers rebuild the volume from it.  So they carry that
+    of the mask: SimpleITK writes SpacingBetweenSlices 1 over slices 10 mm apart, and scanners round positions.
+    """
+    headers = [header[:] for header in {id(header): header for header, _ in mask.origin}.values()]  # copies
     for header in headers:
         for word in MAY_BE_EMPTY:
             if word not in header:
                 setattr(header, word, "")
-    if "PerFrameFunctionalGroupsSequence" in first:  # of a cine, only the frames of this time
-        items = first.PerFrameFunctionalGroupsSequence
-        headers[0].PerFrameFunctionalGroupsSequence = [items[frame] for _, frame in mask.origin]
-        headers[0].NumberOfFrames = len(mask.origin)
+    orientation, measures, positions = _geometry(mask)
+    if "PerFrameFunctionalGroupsSequence" in headers[0]:  # of a cine, only the frames of this time
+        headers[0].SharedFunctionalGroupsSequence = [
+            _item(
+                PlaneOrientationSequence=[_item(ImageOrientationPatient=orientation)],
+                PixelMeasuresSequence=[_item(**measures)],
+            )
+        ]
+        headers[0].PerFrameFunctionalGroupsSequence = [
+            _item(PlanePositionSequence=[_item(ImagePositionPatient=position)]) for position in positions
+        ]
+        headers[0].NumberOfFrames = len(positions)
         return headers
-    for header in headers:
-        header.ImageOrientationPatient = first.ImageOrientationPatient  # the same but for rounding: `arrange` saw to it
-        if not header.get("SliceThickness"):
-            header.SliceThickness = round(mask.spacing[2], 6)
+    for header, position in zip(headers, positions, strict=True):
+        header.ImageOrientationPatient, header.ImagePositionPatient = orientation, position
+        for word, value in measures.items():
+            setattr(header, word, value)
     return headers
+
+
+def _geometry(mask: Volume) -> tuple[list[str], dict[str, Any], list[list[str]]]:
+    """Orientation, pixel measures and the position of each slice (PS3.3 C.7.6.16.2.1, .3 and .4) of a mask's grid."""
+    lps = np.diag([-1.0, -1.0, 1.0, 1.0]) @ mask.affine
+    across, down, _ = mask.spacing
+    row, column = lps[:3, 0] / across, lps[:3, 1] / down
+    # Slices are as thick as they are apart, or the voxels' volume would not be the one that mona reports.
+    # Both are measured along the normal: of a tilted gantry, the positions alone carry the shear.
+    between = _decimals([abs(np.cross(row, column) @ lps[:3, 2])])[0]
+    return (
+        _decimals([*row, *column]),
+        {"PixelSpacing": _decimals([down, across]), "SliceThickness": between, "SpacingBetweenSlices": between},
+        [_decimals(lps[:3, 3] + k * lps[:3, 2]) for k in range(mask.shape[2])],
+    )
+
+
+def _decimals(values: Any) -> list[str]:
+    """Decimal strings of at most 16 characters (PS3.5 6.2); + 0.0 turns -0.0 into 0.0."""
+    return [format_number_as_ds(round(float(value), 12) + 0.0) for value in values]
+
+
+def _item(**tags: Any) -> Dataset:
+    item = Dataset()
+    for word, value in tags.items():
+        setattr(item, word, value)
+    return item
 
 
 def _name_frames(made: Any, mask: Volume) -> None:
@@ -152,7 +211,7 @@ def _description(highdicom: Any, number: int, c: LabelClass, model: Model) -> An
 
     concept = CONCEPTS.get(c.name.lower())
     lesion = concept == "Neoplasm"
-    return highdicom.seg.SegmentDescription(
+    description = highdicom.seg.SegmentDescription(
         segment_number=number,
         segment_label=c.name,
         segmented_property_category=codes.SCT.MorphologicallyAbnormalStructure
@@ -167,3 +226,5 @@ def _description(highdicom: Any, number: int, c: LabelClass, model: Model) -> An
         ),
         display_color=highdicom.color.CIELabColor.from_rgb(*c.colour),
     )
+    description.SegmentDescription = LABEL_ID.format(c.id)  # segments are numbered from 1 on, ids are the Task's
+    return description

@@ -19,7 +19,7 @@ from mona_infer.pairing import Case, masks_in, match_cases
 
 def evaluate(
     prediction: Path = typer.Argument(
-        ..., metavar="PRED", help="A mask (NIfTI, NRRD, MetaImage), or a folder of masks."
+        ..., metavar="PRED", help="A mask (NIfTI, NRRD, MetaImage, DICOM-SEG), or a folder of masks."
     ),
     reference: Path = typer.Argument(
         ..., metavar="REF", help="Its reference, or a folder with files of the same names."
@@ -83,7 +83,7 @@ def measure(
     names: dict[int, str] | None = None,
 ) -> dict[str, Any]:
     """The whole evaluation as one JSON-ready object."""
-    from mona_infer.align import on_grid_of
+    from mona_infer.align import on_one_grid, other_names
     from mona_infer.label_maps import mask_ids
     from mona_infer.metrics import DEFINITIONS, METRICS, empty_score, score_case, summarise
     from mona_infer.naming import patients_of
@@ -94,15 +94,16 @@ def measure(
     workers = min(cores(), len(cases))  # reading dominates and releases the GIL: one case a core
 
     def run(case: Case) -> Measured:
-        reference = read_volume(case.reference, frame=frame)
-        prediction = on_grid_of(read_volume(case.prediction, frame=frame, series=series), reference)
+        given = read_volume(case.prediction, frame=frame, series=series)
+        prediction, reference = on_one_grid(given, read_volume(case.reference, frame=frame))
         masks, threads = (mask_ids(prediction), mask_ids(reference)), cores() // workers
         scores = score_case(
             *masks, reference.steps, classes, definition=definition, tolerance=tolerance, threads=threads
         )
         there = {c for c in classes if any((mask == c).any() for mask in masks)} if classes else set(scores)
-        notes = (*reference.notes, *prediction.notes)
-        return Measured(scores, there, reference.spacing, reference.diagonal, notes)
+        notes = (*reference.notes, *prediction.notes, *other_names(prediction, reference))
+        labels = {**prediction.names, **reference.names}
+        return Measured(scores, there, reference.spacing, reference.diagonal, notes, labels)
 
     with ThreadPoolExecutor(workers) as pool:
         measured = list(progress(pool.map(run, cases), len(cases), "measuring"))
@@ -116,7 +117,8 @@ def measure(
     absent = empty_score(False, False, definition)
     scores = [{label: m.scores.get(label, absent) for label in every} for m in measured]
     rules, patients = DEFINITIONS[definition], patients_of([case.name for case in cases])
-    called = {str(label): {"name": (names or {}).get(label, str(label))} for label in every}
+    in_files = {label: name for m in measured for label, name in m.names.items()}
+    called = {str(label): {"name": (in_files | (names or {})).get(label, str(label))} for label in every}
     mean = summarise(scores, [m.diagonal for m in measured], [patients[case.name] for case in cases])
     mean["classes"] = {label: called[label] | entry for label, entry in mean["classes"].items()}
     return {
@@ -148,6 +150,7 @@ class Measured:
     spacing: tuple[float, float, float]
     diagonal: float
     notes: tuple[str, ...]
+    names: dict[int, str]  # of classes, where a file has them
 
 
 def _class_names(text: str) -> dict[int, str]:

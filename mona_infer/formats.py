@@ -16,6 +16,7 @@ READ = (*NIFTI, *PAIR, *NRRD, *META)
 CASES = (*NIFTI, ".hdr.gz", ".hdr", *NRRD, *META)
 WHOLE = (*NIFTI, ".seg.nrrd", ".nrrd", ".mha")  # header and voxels in one file, whose hash stands for the scan
 WRITTEN = (*NIFTI, ".seg.nrrd", ".nrrd")
+SEG = ".dcm"  # a mask of this name is a DICOM Segmentation
 IN_WORDS = "NIfTI (.nii, .nii.gz), Analyze (.hdr with .img), NRRD (.nrrd, .nhdr) or MetaImage (.mha, .mhd)"
 
 
@@ -23,7 +24,7 @@ def stem(path: Path) -> str:
     """The name without what says how it is stored, in upper or lower case."""
     if path.is_dir():
         return path.name
-    ends = (e for e in (*READ, ".zip") if path.name.lower().endswith(e))
+    ends = (e for e in (*READ, SEG, ".zip") if path.name.lower().endswith(e))
     return path.name[: -len(next(ends, "")) or None]
 
 

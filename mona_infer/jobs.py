@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mona_infer.errors import InputError
-from mona_infer.formats import CASES, IN_WORDS, NIFTI, READ, WRITTEN, stem
+from mona_infer.formats import CASES, IN_WORDS, NIFTI, READ, SEG, WRITTEN, stem
 from mona_infer.pairing import REFERENCE, reference_of, scans_in
 
-SEG = ".dcm"  # a mask of this name is a DICOM Segmentation
 LEFT_BEHIND = 3600  # seconds: a temporary file older than this belongs to a process that was killed
 
 
@@ -23,8 +22,17 @@ class Job:
     reference: Path | None = None
 
 
-def find_jobs(scan: Path, out: Path, reference: Path | None = None) -> tuple[list[Job], bool]:
-    """The jobs, and whether they are those of a folder: of a folder and an --out that is no name of a mask."""
+def find_jobs(
+    scan: Path, out: Path, reference: Path | None = None, format: str | None = None
+) -> tuple[list[Job], bool]:
+    """The jobs, and whether they are those of a folder: of a folder and an --out that is no name of a mask.
+
+    `format` is what the masks of a folder end in, without the dot.
+    """
+    suffix = f".{(format or 'nii.gz').lower().removeprefix('.')}"
+    if suffix not in (*WRITTEN, SEG):
+        known = ", ".join(known.removeprefix(".") for known in (*WRITTEN, SEG))
+        raise InputError(f"unknown --format {format!r}; choose one of {known}")
     if not scan.exists():
         raise InputError(f"{scan} does not exist")
     if reference is not None and not reference.exists():
@@ -35,6 +43,8 @@ def find_jobs(scan: Path, out: Path, reference: Path | None = None) -> tuple[lis
             raise InputError(
                 f"{scan} is {kind}, so there is no series for a DICOM-SEG to refer to; give --out a .nii.gz name"
             )
+        if format and not out.name.endswith(suffix):
+            raise InputError(f"--format {format} contradicts --out {out}; --format is for a folder of scans")
         if out.resolve() == scan.resolve():
             raise InputError(f"{out} is the scan itself; give the mask another name")
         if scan.is_dir() and (count := scans_in(scan)):
@@ -55,7 +65,7 @@ def find_jobs(scan: Path, out: Path, reference: Path | None = None) -> tuple[lis
         name = (path.parent / stem(path)).relative_to(scan).as_posix()
         if name in jobs:
             raise InputError(f"{jobs[name].scan} and {path} are the same case twice; keep one")
-        jobs[name] = Job(name, path, out / f"{name}.nii.gz", _reference(name, reference))
+        jobs[name] = Job(name, path, out / f"{name}{suffix}", _reference(name, reference))
     if not jobs:
         raise InputError(f"{scan} holds no scan: no {IN_WORDS} file, no .zip and no folder of DICOM files")
     return list(jobs.values()), True
@@ -63,8 +73,8 @@ def find_jobs(scan: Path, out: Path, reference: Path | None = None) -> tuple[lis
 
 def clear_left_behind(jobs: list[Job]) -> None:
     """Remove temporary files of killed processes; young ones may belong to another process that is at work."""
-    for folder in {job.out.parent for job in jobs}:
-        for path in folder.glob(".????????.*.nii.gz") if folder.is_dir() else ():
+    for folder, suffix in {(job.out.parent, job.out.suffix) for job in jobs}:
+        for path in folder.glob(f".????????.*{suffix}") if folder.is_dir() else ():
             if time.time() - path.stat().st_mtime > LEFT_BEHIND:
                 path.unlink(missing_ok=True)
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from mona_infer.cine import ejection
 from mona_infer.doubts import doubts
 from mona_infer.findings import COLUMNS, findings, preview, scores
+from mona_infer.formats import SEG
 from mona_infer.frame_times import interval
-from mona_infer.jobs import SEG, Job
+from mona_infer.jobs import Job
 from mona_infer.model import Model
 from mona_infer.nifti import nifti_writer
 from mona_infer.segmenter import Segmentation
@@ -72,6 +73,10 @@ class Output:
                 times, step = found.mask.times, interval(found.mask.times)
                 self._case["frame_times_ms"] = [round(1e3 * t, 3) for t in times] or None
                 self._case["frame_interval_ms"] = None if step is None else round(1e3 * step, 3)
+            if self.job.out.suffix == SEG:
+                from mona_infer.dicom_seg import warnings_of
+
+                self._case["warnings"] += warnings_of(found.mask)
             self._open(found, frames)
         entry: dict[str, Any] = {"classes": findings(found)}
         if reference is not None:

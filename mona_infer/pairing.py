@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mona_infer.errors import InputError
-from mona_infer.formats import CASES, IN_WORDS, check_is_file_or_folder, stem
+from mona_infer.formats import CASES, IN_WORDS, SEG, check_is_file_or_folder, stem
 
 REFERENCE = "_gt"  # ACDC's references
 CHANNEL = re.compile(r"_\d{4}$")  # nnU-Net's scans
@@ -37,7 +37,7 @@ def reference_of(name: str, folder: Path) -> Path:
     """The reference, in `folder`, of the scan called `name` (its path below the folder of scans)."""
     place = (folder / name).parent
     files = sorted(p for p in place.iterdir() if p.is_file()) if place.is_dir() else []
-    there = {stem(p): p for p in files if p.name.lower().endswith(CASES)}
+    there = {stem(p): p for p in files if p.name.lower().endswith((*CASES, SEG))}
     found = next((there[Path(n).name] for n in reference_names(name) if Path(n).name in there), None)
     if found is None:
         names = dict.fromkeys(f"{Path(other).name}.nii.gz" for other in reversed(reference_names(name)))
@@ -87,13 +87,13 @@ def masks_in(folder: Path) -> dict[str, Path]:
     """The masks of a folder by name."""
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
-        if not path.is_file() or not path.name.lower().endswith(CASES) or path.name.startswith("."):
+        if not path.is_file() or not path.name.lower().endswith((*CASES, SEG)) or path.name.startswith("."):
             continue
         if stem(path) in found:
             raise InputError(f"{found[stem(path)]} and {path} are the same case twice; keep one")
         found[stem(path)] = path
     if not found:
-        raise InputError(f"{folder} holds no mask: no {IN_WORDS} file")
+        raise InputError(f"{folder} holds no mask: no {IN_WORDS} file, and no DICOM-SEG (.dcm)")
     return found
 
 

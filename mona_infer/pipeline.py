@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 from mona_infer.align import on_grid_of
 from mona_infer.doubts import check_modality
 from mona_infer.errors import InputError, MonaError
-from mona_infer.jobs import SEG, Job
+from mona_infer.formats import SEG
+from mona_infer.jobs import Job
 from mona_infer.label_maps import mask_ids
 from mona_infer.memory import TooLarge, sizes_in_words
 from mona_infer.model import Model
@@ -169,6 +170,8 @@ def _scan(job: Job, model: Model, wishes: Wishes, budget: Budget) -> Iterator[tu
 
 
 def _check(volume: Volume, job: Job, model: Model, wishes: Wishes) -> None:
+    if volume.sparse:
+        raise InputError(f"{job.scan} is a DICOM Segmentation, not a scan; give the scan it was made from")
     check_modality(volume, model.task, force=wishes.force)
     if job.out.suffix == SEG:
         from mona_infer.dicom_seg import check_origin

@@ -25,7 +25,7 @@ def read_volume(
     beside: int = 0,
     origin: bool = False,
 ) -> Volume:
-    """Read a NIfTI, Analyze, NRRD or MetaImage file, a DICOM folder, a zip of one, or a DICOM file.
+    """Read a NIfTI, Analyze, NRRD or MetaImage file, a DICOM folder, a zip of one, a DICOM file, or a DICOM-SEG mask.
 
     `frame` chooses one of a 4-D or cine series, `series` one of several in a DICOM folder.  `budget` is how many bytes
     may be held (default: most of the machine's), `beside` how many of them the caller needs for each voxel.  `origin`
@@ -36,6 +36,10 @@ def read_volume(
     if scan is not None:
         return scan.volume(frame, budget=budget, beside=beside)
     from mona_infer.dicom import read_dicom
+    from mona_infer.dicom_seg_read import find_seg, read_seg
+
+    if (seg := find_seg(path)) is not None:
+        return read_seg(seg, budget=budget, beside=beside)
 
     return read_dicom(path, frame=frame, series=series, budget=budget, beside=beside, origin=origin)
 
@@ -49,7 +53,10 @@ def read_frames(
     if scan is not None:
         return scan.volumes(budget=budget, beside=beside)
     from mona_infer.dicom import read_dicom_frames
+    from mona_infer.dicom_seg_read import find_seg, read_seg
 
+    if (seg := find_seg(path)) is not None:
+        return iter([read_seg(seg, budget=budget, beside=beside)])
     return read_dicom_frames(path, series=series, budget=budget, beside=beside, origin=origin)
 
 

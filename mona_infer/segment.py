@@ -25,6 +25,9 @@ def segment(
         help="The mask: .nii.gz, .nii, .nrrd, .seg.nrrd, of DICOM also .dcm; of a folder of scans, a folder.",
     ),
     model: Path | None = typer.Option(None, help="Default: $MONA_MODEL, else the newest export under runs/."),
+    format: str | None = typer.Option(
+        None, metavar="SUFFIX", help="Masks of a folder: nii.gz (default), nii, nrrd, seg.nrrd, or dcm (DICOM-SEG)."
+    ),
     engine: str = typer.Option("auto", help="auto, cpu, openvino, cuda, tensorrt, ort-tensorrt."),
     reference: Path | None = typer.Option(None, help="Measure DSC and ASD against this mask (or folder of masks)."),
     largest: bool = typer.Option(False, "--keep-largest", help="Keep only the largest connected piece of each class."),
@@ -48,7 +51,8 @@ def segment(
     """
     from mona_infer.atomic import check_writable
     from mona_infer.find_model import find_model
-    from mona_infer.jobs import SEG, clear_left_behind, find_jobs
+    from mona_infer.formats import SEG
+    from mona_infer.jobs import clear_left_behind, find_jobs
     from mona_infer.memory import parse_size
     from mona_infer.model import read_model
     from mona_infer.outputs import Wishes
@@ -60,7 +64,7 @@ def segment(
     if frame is not None and frame != "all" and not frame.isdecimal():
         raise InputError(f"expected --frame all or a number from 0 on, found {frame!r}")
     ram = parse_size(max_ram) if max_ram else 0
-    jobs, folder = find_jobs(scan, out, reference)
+    jobs, folder = find_jobs(scan, out, reference, format)
     kept = [] if overwrite else [job for job in jobs if job.out.exists()]
     if kept and not folder:
         raise InputError(f"{out} exists already; --overwrite replaces it")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ class Volume:
     frames: int = 1  # in the file that this one was read from
     times: tuple[float, ...] = ()  # of a DICOM cine: seconds from its first frame to each, where the files say so
     origin: tuple[Any, ...] = ()  # of a DICOM series, where asked for: header and frame number of each slice k
+    names: Mapping[int, str] = field(default_factory=dict)  # of label ids, where the file has them
+    sparse: bool = False  # a DICOM-SEG leaves out slices without labels: all around this volume is background
 
     def __post_init__(self) -> None:
         if self.voxels.ndim != 3 or 0 in self.voxels.shape:

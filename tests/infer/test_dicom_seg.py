@@ -1,6 +1,7 @@
 """DICOM-SEG, read back by pydicom and by highdicom: every voxel lies where the NIfTI mask says."""
 
 import builtins
+from dataclasses import replace
 
 import models
 import nibabel as nib
@@ -12,8 +13,9 @@ from orientations import rotation
 from pydicom.uid import generate_uid
 
 from mona_infer.cli import app
-from mona_infer.dicom_seg import CONCEPTS
-from mona_infer.errors import InputError, MissingPart
+from mona_infer.dicom_seg import CONCEPTS, check_origin
+from mona_infer.errors import CheckFailed, InputError, MissingPart
+from mona_infer.read import read_volume
 
 AFFINE = np.eye(4)
 AFFINE[:3, :3] = rotation(10, -20, 30) @ np.diag([-1.5, -1.5, 8.0])
@@ -139,10 +141,50 @@ def test_a_series_that_cannot_be_referred_to_is_refused_before_the_network(here,
     assert not (here / "mask.dcm").exists()
 
 
+def test_slices_that_no_frame_number_tells_apart_are_refused(here):
+    for k in range(3):  # enhanced files of one frame each
+        moved = AFFINE.copy()
+        moved[:3, 3] += k * AFFINE[:3, 2]
+        same = {"SeriesInstanceUID": "1.2.3"}
+        write_enhanced(here / "files" / f"{k}.dcm", models.scan(k)[:, :, :1], moved, **TAGS, **same)
+    with pytest.raises(InputError, match=r"spread over 3 multi-frame files.*write its mask as \.nii\.gz"):
+        mona("files", "--out", "mask.dcm")
+    write_series(here / "series", models.scan(), AFFINE, **TAGS)
+    volume = read_volume(here / "series", origin=True)
+    mosaic = replace(volume, origin=tuple((volume.origin[0][0], 0) for _ in volume.origin))
+    with pytest.raises(InputError, match="parts of one image"):
+        check_origin(mosaic)
+
+
 def test_nifti_has_no_series_to_refer_to(here):
     nib.save(nib.Nifti1Image(models.scan(), AFFINE), "scan.nii.gz")
     with pytest.raises(InputError, match=r"scan.nii.gz is NIfTI.*\.nii\.gz name"):
         mona("scan.nii.gz", "--out", "mask.dcm")
+
+
+def test_a_folder_of_series(here, capsys):
+    """One .dcm for each DICOM case; a NIfTI case fails in words, and the others are done."""
+    for case in ("p1", "p2"):
+        write_series(here / "scans" / case, models.scan(), AFFINE, **TAGS)
+    with pytest.raises(InputError, match=r"unknown --format 'dicom'; choose one of nii\.gz, nii, seg\.nrrd, nrrd, dcm"):
+        mona("scans", "--out", "masks", "--format", "dicom")
+    with pytest.raises(InputError, match=r"contradicts --out p1\.nii\.gz"):
+        mona("scans/p1", "--out", "p1.nii.gz", "--format", "dcm")
+    mona("scans", "--out", "masks", "--format", "dcm")
+    mona("scans/p2", "--out", "p2.nii.gz")
+    check("masks/p2.dcm", "p2.nii.gz", [pydicom.dcmread(path) for path in sorted((here / "scans" / "p2").iterdir())])
+    nib.save(nib.Nifti1Image(models.scan(), AFFINE), here / "scans" / "p3.nii.gz")
+    capsys.readouterr()
+    with pytest.raises(CheckFailed, match=r"1 of 3 cases failed \(p3\)"):
+        mona("scans", "--out", "masks", "--format", "dcm")
+    told = capsys.readouterr()
+    assert (
+        "p3.nii.gz is not DICOM: there is no series for a DICOM-SEG to refer to; write its mask as .nii.gz" in told.err
+    )
+    assert "0 segmented, 2 had a mask already, 1 failed" in told.out
+    assert sorted(path.name for path in (here / "masks").iterdir()) == ["p1.dcm", "p2.dcm"]
+    mona("scans", "--out", "nifti", "--format", "nii")
+    assert sorted(path.name for path in (here / "nifti").iterdir()) == ["p1.nii", "p2.nii", "p3.nii"]
 
 
 def test_without_highdicom_the_command_that_installs_it(here, monkeypatch):
