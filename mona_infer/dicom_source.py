@@ -132,19 +132,18 @@ def _refuse_bomb(name: str, packed: int, unpacked: int) -> None:
 
 def _unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> BinaryIO:
     """A member in memory, once: only its first bytes where they are not DICOM."""
-    unpacked = BytesIO()
     with archive.open(member) as stream:
-        data = stream.read(132)
-        while data:
-            unpacked.write(data)
-            if unpacked.tell() == 132 and data[128:] != b"DICM":
-                break
-            data = stream.read(CHUNK)
-        else:
-            if unpacked.tell() != member.file_size:
-                raise InputError(
-                    f"{shown(archive.filename)}: {shown(member.filename)} is not the size the zip says; zip it again"
-                )
+        data = stream.read(CHUNK)
+        if data[128:132] != b"DICM":
+            return BytesIO(data[:132])
+        unpacked, size = BytesIO(data), len(data)  # shares the bytes as long as nothing is written
+        while data := stream.read(CHUNK):
+            unpacked.seek(size)
+            size += unpacked.write(data)
+    if size != member.file_size:
+        raise InputError(
+            f"{shown(archive.filename)}: {shown(member.filename)} is not the size the zip says; zip it again"
+        )
     unpacked.seek(0)
     return unpacked
 

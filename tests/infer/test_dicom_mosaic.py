@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import shutil
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -125,6 +126,15 @@ def test_a_mosaic_that_cannot_be_taken_apart_is_refused_by_name(mosaics, change,
 def test_a_mosaic_by_its_count_alone_is_still_one(mosaics):
     file = edited(mosaics[0], lambda ds: setattr(ds, "ImageType", ["ORIGINAL", "PRIMARY", "DIFFUSION"]))
     same_as_nibabel(read_volume(file), file)
+
+
+def test_a_copy_of_a_mosaic_is_passed_over(mosaics):
+    shutil.copy(mosaics[0], mosaics[0].with_name("again.dcm"))
+    mosaics[1].unlink()
+    edited(mosaics[0], lambda ds: None)
+    volume = read_volume(mosaics[0].parent)
+    assert "exact copies" in volume.notes[0]
+    same_as_nibabel(volume, mosaics[0])
 
 
 def test_a_mosaic_by_its_image_type_alone_is_refused(tmp_path):

@@ -6,6 +6,7 @@ The files are those packaged with pydicom and nibabel, and what SimpleITK and dc
 from __future__ import annotations
 
 import gzip
+import locale
 import shutil
 import subprocess
 import warnings
@@ -37,10 +38,13 @@ BUDGET = 1 << 31
 
 @pytest.fixture(autouse=True)
 def quiet():
+    """ITK warns on standard error, and a file that it cannot read leaves the process in the C locale."""
     sitk.ProcessObject.SetGlobalWarningDisplay(False)
+    before = locale.setlocale(locale.LC_ALL)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+    locale.setlocale(locale.LC_ALL, before)
 
 
 def itk_affine(image):
