@@ -30,7 +30,7 @@ from mona_infer.read import label_ids, read_frames, read_volume
 from mona_infer.volume import Volume
 
 pytestmark = [pytest.mark.full, pytest.mark.xdist_group("independent readers")]  # its fixtures are made once
-MASKS = ("nii.gz", "nii")  # of `mona segment --format`, as SimpleITK reads them: "nrrd" belongs here once it is written
+MASKS = ("nii.gz", "nii", "nrrd", "seg.nrrd")  # of `mona segment --format`, as SimpleITK reads them
 TYPES = ("uint8", "int16", "uint16", "int32")
 
 
