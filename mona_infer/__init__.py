@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mona_infer.errors import CheckFailed, InputError, MissingPart, MonaError
 
 if TYPE_CHECKING:
-    from mona_infer.read import read_frames, read_volume
+    from mona_infer.io.read import read_frames, read_volume
     from mona_infer.segmenter import Segmenter
     from mona_infer.task import Task
     from mona_infer.volume import Volume
@@ -29,7 +29,13 @@ __all__ = [
     "read_volume",
 ]
 
-_HOMES = {"Segmenter": "segmenter", "Task": "task", "Volume": "volume", "read_frames": "read", "read_volume": "read"}
+_HOMES = {
+    "Segmenter": "segmenter",
+    "Task": "task",
+    "Volume": "volume",
+    "read_frames": "io.read",
+    "read_volume": "io.read",
+}
 
 
 def __getattr__(name: str) -> Any:

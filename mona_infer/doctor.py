@@ -36,7 +36,7 @@ def doctor(
         if json_path:
             from pathlib import Path
 
-            from mona_infer.atomic import write_text
+            from mona_infer.io.atomic import write_text
 
             write_text(Path(json_path), text + "\n")
             typer.echo(f"wrote {json_path}")

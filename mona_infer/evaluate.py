@@ -13,8 +13,8 @@ from typing import Any
 import typer
 
 from mona_infer.errors import InputError
-from mona_infer.formats import stem
-from mona_infer.pairing import Case, masks_in, match_cases
+from mona_infer.io.formats import stem
+from mona_infer.io.pairing import Case, masks_in, match_cases
 
 
 def evaluate(
@@ -43,7 +43,7 @@ def evaluate(
     --csv and --json hold all metrics; the table shows as many as the terminal has room for. Both write to standard
     output when no file is named, and the table is then left out.
     """
-    from mona_infer.atomic import check_writable, write_text
+    from mona_infer.io.atomic import check_writable, write_text
     from mona_infer.metrics import DEFINITIONS
 
     if definition not in DEFINITIONS:
@@ -84,11 +84,11 @@ def measure(
 ) -> dict[str, Any]:
     """The whole evaluation as one JSON-ready object."""
     from mona_infer.align import on_one_grid, other_names
-    from mona_infer.label_maps import mask_ids
+    from mona_infer.io.label_maps import mask_ids
+    from mona_infer.io.naming import patients_of
+    from mona_infer.io.read import read_volume
     from mona_infer.metrics import DEFINITIONS, METRICS, empty_score, score_case, summarise
-    from mona_infer.naming import patients_of
     from mona_infer.progress import progress
-    from mona_infer.read import read_volume
     from mona_kernels.native import cores
 
     workers = min(cores(), len(cases))  # reading dominates and releases the GIL: one case a core

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mona_infer.read import label_ids
+from mona_infer.io.read import label_ids
 from mona_infer.segmenter import Segmentation
 from mona_infer.volume import Volume
 

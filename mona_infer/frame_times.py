@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from mona_infer.nifti_header import MILLIMETRES, Header
+from mona_infer.io.nifti_header import MILLIMETRES, Header
 
 if TYPE_CHECKING:
     from mona_infer.dicom_slice import Slice

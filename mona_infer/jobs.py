@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mona_infer.errors import InputError
-from mona_infer.formats import CASES, IN_WORDS, NIFTI, READ, SEG, WRITTEN, stem
-from mona_infer.pairing import REFERENCE, reference_of, scans_in
+from mona_infer.io.formats import CASES, IN_WORDS, NIFTI, READ, SEG, WRITTEN, stem
+from mona_infer.io.pairing import REFERENCE, reference_of, scans_in
 
 LEFT_BEHIND = 3600  # seconds: a temporary file older than this belongs to a process that was killed
 

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mona_infer.atomic import atomic_path
 from mona_infer.errors import InputError
+from mona_infer.io.atomic import atomic_path
 from mona_infer.protobuf import entry, fields, parts
 from mona_infer.task import Task
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from mona_infer.cine import ejection
 from mona_infer.doubts import doubts
 from mona_infer.findings import COLUMNS, findings, preview, scores
-from mona_infer.formats import SEG
 from mona_infer.frame_times import interval
+from mona_infer.io.formats import SEG
+from mona_infer.io.nifti import nifti_writer
 from mona_infer.jobs import Job
 from mona_infer.model import Model
-from mona_infer.nifti import nifti_writer
 from mona_infer.segmenter import Segmentation
 from mona_infer.volume import Volume
 
@@ -95,7 +95,7 @@ class Output:
         """The mask's file first: they are closed in reverse, and a mask that is there is a case that is done."""
         if self.job.out.suffix != SEG:
             if self.job.out.name.endswith(".nrrd"):
-                from mona_infer.nrrd_write import nrrd_writer
+                from mona_infer.io.nrrd_write import nrrd_writer
 
                 writer = nrrd_writer(self.job.out, found.mask, frames=frames, classes=found.stack.task.classes)
             else:

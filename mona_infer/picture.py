@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from mona_infer.atomic import atomic_path
+from mona_infer.io.atomic import atomic_path
 from mona_infer.task import Task
 
 TILE = 192  # pixels of a tile's longer side

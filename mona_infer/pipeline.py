@@ -18,14 +18,14 @@ from typing import Any, TypeVar
 from mona_infer.align import on_grid_of
 from mona_infer.doubts import check_modality
 from mona_infer.errors import InputError, MonaError
-from mona_infer.formats import SEG
+from mona_infer.io.formats import SEG
+from mona_infer.io.label_maps import mask_ids
+from mona_infer.io.read import read_frames, read_volume
 from mona_infer.jobs import Job
-from mona_infer.label_maps import mask_ids
 from mona_infer.memory import TooLarge, sizes_in_words
 from mona_infer.model import Model
 from mona_infer.outputs import Output, Rows, Wishes
 from mona_infer.progress import waiting
-from mona_infer.read import read_frames, read_volume
 from mona_infer.segmenter import PLANNED, Segmenter
 from mona_infer.volume import Volume
 

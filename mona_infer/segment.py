@@ -49,9 +49,9 @@ def segment(
     Of a folder, one bad case never stops the rest (exit code 1 tells that there was one), and what has a mask
     already is not done again.
     """
-    from mona_infer.atomic import check_writable
     from mona_infer.find_model import find_model
-    from mona_infer.formats import SEG
+    from mona_infer.io.atomic import check_writable
+    from mona_infer.io.formats import SEG
     from mona_infer.jobs import clear_left_behind, find_jobs
     from mona_infer.memory import parse_size
     from mona_infer.model import read_model
@@ -162,7 +162,7 @@ def _beat(case: dict[str, Any]) -> str:
 
 def _write(report: dict[str, Any], stats: Path | None, json_path: str | None) -> Iterator[str]:
     """Write the report wherever it was asked for; yields the name of each file that is written."""
-    from mona_infer.atomic import write_text
+    from mona_infer.io.atomic import write_text
 
     text = json.dumps(report, indent=1) + "\n"
     if json_path == "-":

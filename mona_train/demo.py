@@ -28,7 +28,7 @@ def demo(
     """Train MONA and a supervised network on a small phantom with three labelled patients, and compare them."""
     import shutil
 
-    from mona_infer.nifti import write_mask, write_nifti
+    from mona_infer.io.nifti import write_mask, write_nifti
     from mona_infer.picture import montage
     from mona_train.data.adapters import locate
     from mona_train.data.prepare import prepare

@@ -46,7 +46,7 @@ def export(
     if json_path == "-":
         typer.echo(json.dumps(certificate, indent=1))
     elif json_path:
-        from mona_infer.atomic import write_text
+        from mona_infer.io.atomic import write_text
 
         write_text(Path(json_path), json.dumps(certificate, indent=1) + "\n")
         written.append(Path(json_path))
@@ -130,8 +130,8 @@ def export_run(
     folder: Path, precision: str = "fp32", out: Path | None = None, *, say: Any = None
 ) -> tuple[Model, dict[str, Any]]:
     """Export, certify, write; a model that fails its certificate is not written, and an older one is removed."""
-    from mona_infer.atomic import write_text
     from mona_infer.engine import OnnxEngine
+    from mona_infer.io.atomic import write_text
     from mona_infer.model import opened, seal, write_model
     from mona_train.graph import serialise, to_onnx
     from mona_train.half import rounded, to_fp16

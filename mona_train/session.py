@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 
-from mona_infer.atomic import write_text
 from mona_infer.errors import CheckFailed, InputError
+from mona_infer.io.atomic import write_text
 from mona_infer.picture import montage
 from mona_train.config import Config
 from mona_train.data.cache import Cache

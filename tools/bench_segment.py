@@ -203,8 +203,8 @@ def part_mona(model: Path, given: Path, out: Path) -> float:
 
 def part_bare(model: Path, given: Path, out: Path) -> float:
     """A session and nothing else, on slices that are already in memory as the network takes them."""
+    from mona_infer.io.read import read_volume
     from mona_infer.model import read_model
-    from mona_infer.read import read_volume
     from mona_infer.stack import SliceStack
 
     content = read_model(model)

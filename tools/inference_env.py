@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from mona_infer import Volume
-from mona_infer.nifti import write_nifti
+from mona_infer.io.nifti import write_nifti
 
 ROOT = Path(__file__).parents[1]
 SHAPE, SPACING = (216, 256, 10), (1.4, 1.4, 10.0)  # an ACDC scan: columns, rows, slices

@@ -19,8 +19,8 @@ import numpy as np
 
 from mona_infer.align import on_grid_of
 from mona_infer.errors import InputError
+from mona_infer.io.read import label_ids
 from mona_infer.progress import progress
-from mona_infer.read import label_ids
 from mona_infer.slicing import WORLD_AXES, slicing
 from mona_infer.task import Task
 from mona_infer.volume import Volume

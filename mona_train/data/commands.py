@@ -169,7 +169,7 @@ def _size(text: str | None) -> tuple[int, int] | None:
 
 
 def _write(where: str, text: str) -> None:
-    from mona_infer.atomic import write_text
+    from mona_infer.io.atomic import write_text
 
     if where == "-":
         typer.echo(text, nl=False)

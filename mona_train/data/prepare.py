@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mona_infer.align import on_grid_of
-from mona_infer.atomic import atomic_path, write_text
 from mona_infer.errors import InputError
+from mona_infer.io.atomic import atomic_path, write_text
+from mona_infer.io.read import label_ids
 from mona_infer.progress import progress
-from mona_infer.read import label_ids
 from mona_infer.stack import SliceStack
 from mona_infer.task import Task
 from mona_infer.volume import Volume

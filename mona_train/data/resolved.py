@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mona_infer.atomic import write_text
 from mona_infer.errors import InputError
+from mona_infer.io.atomic import write_text
 from mona_infer.task import Task
 from mona_train.config import Config
 from mona_train.data.adapters import adapter_named, adapters, locate, recognise

@@ -19,8 +19,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from mona_infer.atomic import atomic_path
 from mona_infer.errors import InputError
+from mona_infer.io.atomic import atomic_path
 
 KEY = "mona_checkpoint"
 FORMAT = 1

@@ -6,14 +6,14 @@ import re
 import tomllib
 from pathlib import Path
 
-from mona_infer.atomic import write_text
 from mona_infer.errors import InputError
+from mona_infer.io.atomic import write_text
 from mona_train.config import Config
 from mona_train.methods import stages_of
 from mona_train.settings import from_toml, to_toml
 
 CONFIG = "run.toml"
-UNFINISHED = re.compile(r"\.[0-9a-f]{8}\..+")  # the temporary names of mona_infer.atomic
+UNFINISHED = re.compile(r"\.[0-9a-f]{8}\..+")  # the temporary names of mona_infer.io.atomic
 
 
 def write_config(config: Config, folder: Path) -> None:

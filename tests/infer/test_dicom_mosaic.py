@@ -17,7 +17,7 @@ from dicom_files import write_series
 from pydicom.uid import RLELossless
 
 from mona_infer.errors import InputError
-from mona_infer.read import read_frames, read_volume
+from mona_infer.io.read import read_frames, read_volume
 
 PACKAGED = Path(nibabel.__file__).parent / "nicom" / "tests" / "data"
 NAMES = ("siemens_dwi_0", "siemens_dwi_1000")

@@ -15,7 +15,7 @@ from pydicom.uid import generate_uid
 from mona_infer.cli import app
 from mona_infer.dicom_seg import CONCEPTS, check_origin
 from mona_infer.errors import CheckFailed, InputError, MissingPart
-from mona_infer.read import read_volume
+from mona_infer.io.read import read_volume
 
 AFFINE = np.eye(4)
 AFFINE[:3, :3] = rotation(10, -20, 30) @ np.diag([-1.5, -1.5, 8.0])

@@ -15,8 +15,8 @@ from pydicom.uid import DeflatedExplicitVRLittleEndian, RLELossless, generate_ui
 from mona_infer.align import on_grid_of, on_one_grid
 from mona_infer.cli import app
 from mona_infer.errors import InputError
+from mona_infer.io.read import label_ids, read_frames, read_volume
 from mona_infer.memory import TooLarge
-from mona_infer.read import label_ids, read_frames, read_volume
 from mona_infer.task import LabelClass
 from mona_infer.volume import Volume
 

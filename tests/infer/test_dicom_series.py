@@ -15,7 +15,7 @@ from pydicom.uid import BasicTextSRStorage
 
 from mona_infer.cli import app
 from mona_infer.errors import InputError
-from mona_infer.read import read_volume
+from mona_infer.io.read import read_volume
 
 AXIAL = np.diag([-0.8, -1.2, 2.5, 1.0])
 A, B = "1.2.3.1", "1.2.3.2"

@@ -24,7 +24,7 @@ with warnings.catch_warnings():  # nibabel calls its readers experimental
 
 from mona_infer.dicom_series import list_series
 from mona_infer.errors import InputError
-from mona_infer.read import read_volume
+from mona_infer.io.read import read_volume
 
 sitk = pytest.importorskip("SimpleITK")
 pytestmark = pytest.mark.full

@@ -26,7 +26,7 @@ from mona_infer.align import on_grid_of
 from mona_infer.cli import app
 from mona_infer.errors import InputError, MissingPart
 from mona_infer.evaluate import Case, measure
-from mona_infer.read import label_ids, read_frames, read_volume
+from mona_infer.io.read import label_ids, read_frames, read_volume
 from mona_infer.volume import Volume
 
 pytestmark = [pytest.mark.full, pytest.mark.xdist_group("independent readers")]  # its fixtures are made once

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mona_infer import Volume
-from mona_infer.nifti import write_nifti
+from mona_infer.io.nifti import write_nifti
 
 # VmHWM, because ru_maxrss would also count the test runner this process was forked from.
 PROGRAM = """
@@ -17,7 +17,7 @@ import sys
 import numpy as np
 from pathlib import Path
 from mona_infer import read_volume
-from mona_infer.nifti import write_mask
+from mona_infer.io.nifti import write_mask
 from mona_infer.stack import SliceStack
 from mona_infer.task import CARDIAC, Intensity
 from dataclasses import replace

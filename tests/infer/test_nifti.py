@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from mona_infer import InputError, read_volume
-from mona_infer.nifti import write_mask, write_nifti
-from mona_infer.read import label_ids
+from mona_infer.io.nifti import write_mask, write_nifti
+from mona_infer.io.read import label_ids
 
 AFFINE = np.array([[-1.4, 0.1, 2.0, 90], [0.2, 1.3, -3.0, -120], [0.1, 0.4, 7.0, 33], [0, 0, 0, 1.0]])
 DTYPES = ["u1", "i1", "<i2", ">i2", "<u2", "<i4", ">f4", "<f4", "<f8", "<i8"]
@@ -166,7 +166,7 @@ def test_an_sform_without_scale_takes_its_millimetres_from_pixdim(tmp_path):
 
 
 def test_the_budget_is_kept(tmp_path):
-    from mona_infer.nifti import read_nifti
+    from mona_infer.io.nifti import read_nifti
 
     path = save(tmp_path / "scan.nii.gz", np.random.default_rng(0).integers(0, 9, (20, 20, 20)).astype(np.int16))
     with pytest.raises(InputError, match="needs"):

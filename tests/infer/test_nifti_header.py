@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from orientations import ANGLES, rotation
 
-from mona_infer.nifti_header import LAYOUTS, Header
+from mona_infer.io.nifti_header import LAYOUTS, Header
 
 HEADERS = {348: nib.Nifti1Header, 540: nib.Nifti2Header}
 

@@ -9,8 +9,8 @@ from itk_files import itk_volume, itk_write
 from orientations import rotation
 
 from mona_infer import InputError, Volume, read_volume
-from mona_infer.nifti import write_nifti
-from mona_infer.read import read_frames, read_grid
+from mona_infer.io.nifti import write_nifti
+from mona_infer.io.read import read_frames, read_grid
 
 SHAPE = (5, 6, 7)
 VOXELS = np.asfortranarray(np.random.default_rng(0).integers(-99, 99, SHAPE).astype(np.int16))

@@ -3,8 +3,8 @@
 import pytest
 
 from mona_infer.errors import InputError
+from mona_infer.io.pairing import match_cases
 from mona_infer.jobs import find_jobs
-from mona_infer.pairing import match_cases
 
 
 def folder(place, *names):

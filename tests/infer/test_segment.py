@@ -199,7 +199,7 @@ def test_where_nothing_can_be_removed_the_error_still_names_the_file(here, monke
     def refuse(self, *args, **options):
         raise PermissionError(13, "Permission denied", str(self))
 
-    from mona_infer.atomic import write_text
+    from mona_infer.io.atomic import write_text
 
     monkeypatch.setattr(pathlib.Path, "unlink", refuse)
     monkeypatch.setattr(pathlib.Path, "write_text", refuse)

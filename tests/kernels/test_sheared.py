@@ -100,7 +100,7 @@ def test_evaluate_measures_in_true_geometry(tmp_path):
     import json
 
     from mona_infer.cli import app
-    from mona_infer.nifti import write_mask
+    from mona_infer.io.nifti import write_mask
 
     rng = np.random.default_rng(0)
     affine = np.array([[-0.8, 0, 0, 10], [0, 0.8, 1.8, 20], [0, 0, 4.6, 30], [0, 0, 0, 1.0]])

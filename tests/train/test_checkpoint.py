@@ -17,8 +17,8 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from mona_infer.atomic import atomic_path
 from mona_infer.errors import InputError
+from mona_infer.io.atomic import atomic_path
 from mona_train.run import checkpoint
 from mona_train.run.checkpoint import load, pack, pack_optimiser, save, unpack, unpack_optimiser, weights_hash
 

@@ -17,7 +17,7 @@ from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from mona_infer.errors import InputError
-from mona_infer.naming import patients_of
+from mona_infer.io.naming import patients_of
 from mona_infer.slicing import slicing
 from mona_infer.task import BLUE, GREEN, RED, Intensity, LabelClass, Task
 from mona_infer.volume import Volume

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mona_infer.errors import InputError
-from mona_infer.formats import WHOLE as ENDINGS
-from mona_infer.formats import stem
-from mona_infer.read import label_ids, read_volume
-from mona_infer.read import read_grid as grid
+from mona_infer.io.formats import WHOLE as ENDINGS
+from mona_infer.io.formats import stem
+from mona_infer.io.read import label_ids, read_volume
+from mona_infer.io.read import read_grid as grid
 from mona_infer.volume import Volume
 
 __all__ = ["ENDINGS", "files_below", "grid", "once", "read_image", "read_label", "scans_below", "stem"]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mona_infer.errors import InputError
-from mona_infer.nifti_header import METRES, MICRONS, MILLIMETRES, Header
+from mona_infer.io.nifti_header import METRES, MICRONS, MILLIMETRES, Header
 
 UNITS = {METRES: ("metres", 1e3), MICRONS: ("microns", 1e-3)}
 ASSUMED = (

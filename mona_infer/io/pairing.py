@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mona_infer.errors import InputError
-from mona_infer.formats import CASES, IN_WORDS, SEG, check_is_file_or_folder, stem
+from mona_infer.io.formats import CASES, IN_WORDS, SEG, check_is_file_or_folder, stem
 
 REFERENCE = "_gt"  # ACDC's references
 CHANNEL = re.compile(r"_\d{4}$")  # nnU-Net's scans
@@ -99,7 +99,7 @@ def masks_in(folder: Path) -> dict[str, Path]:
 
 def scans_in(folder: Path) -> int:
     """How many scan files and zips a folder holds; 0 where a DICOM file lies among them: it is a series."""
-    from mona_infer.read import is_dicom  # here, not above: it imports NumPy, and `mona evaluate --help` needs none
+    from mona_infer.io.read import is_dicom  # here, not above: it imports NumPy, and `mona evaluate --help` needs none
 
     files = [p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")]
     scans = [p for p in files if p.name.lower().endswith((*CASES, ".zip"))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mona_infer.errors import InputError
-from mona_infer.read import label_ids
+from mona_infer.io.read import label_ids
 from mona_infer.volume import Volume
 from mona_kernels.native import Labels
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mona_infer.errors import InputError
-from mona_infer.formats import check_is_file_or_folder
+from mona_infer.io.formats import check_is_file_or_folder
 
 HEADER_BYTES = 8 << 20  # 3D Slicer writes about 1 kB for each segment
 MILLIMETRES = {"mm": 1.0, "cm": 10.0, "m": 1e3, "um": 1e-3, "µm": 1e-3, "micron": 1e-3, "microns": 1e-3}

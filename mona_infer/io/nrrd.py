@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mona_infer.errors import InputError
-from mona_infer.scan_file import ScanFile
-from mona_infer.stored import Stored, in_one_sentence
-from mona_infer.text_header import MILLIMETRES, NO_ORIENTATION, header_lines, numbers, ras_affine, sizes, voxel_file
+from mona_infer.io.scan_file import ScanFile
+from mona_infer.io.stored import Stored, in_one_sentence
+from mona_infer.io.text_header import MILLIMETRES, NO_ORIENTATION, header_lines, numbers, ras_affine, sizes, voxel_file
 
 SYNONYMS = {
     "i1": "signed char|int8|int8_t", "u1": "uchar|unsigned char|uint8|uint8_t",

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from isal import igzip
 
-from mona_infer.atomic import atomic_path
 from mona_infer.errors import InputError
+from mona_infer.io.atomic import atomic_path
 from mona_infer.task import LabelClass
 from mona_infer.volume import Volume
 

@@ -11,13 +11,13 @@ from typing import IO, Any, cast
 import numpy as np
 from isal import igzip
 
-from mona_infer.atomic import atomic_path
 from mona_infer.errors import InputError
-from mona_infer.formats import PAIR, stem
-from mona_infer.nifti_affine import analyze_affine, world_affine
-from mona_infer.nifti_header import LAYOUTS, MAGIC, NOT_GREY, PAIR_MAGIC, Header
-from mona_infer.scan_file import ScanFile
-from mona_infer.stored import Stored, first_bytes, in_one_sentence
+from mona_infer.io.atomic import atomic_path
+from mona_infer.io.formats import PAIR, stem
+from mona_infer.io.nifti_affine import analyze_affine, world_affine
+from mona_infer.io.nifti_header import LAYOUTS, MAGIC, NOT_GREY, PAIR_MAGIC, Header
+from mona_infer.io.scan_file import ScanFile
+from mona_infer.io.stored import Stored, first_bytes, in_one_sentence
 from mona_infer.volume import Volume
 
 

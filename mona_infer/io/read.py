@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mona_infer.errors import InputError
-from mona_infer.formats import IN_WORDS, META, NIFTI, NRRD, PAIR, check_is_file_or_folder
+from mona_infer.io.formats import IN_WORDS, META, NIFTI, NRRD, PAIR, check_is_file_or_folder
+from mona_infer.io.scan_file import ScanFile
 from mona_infer.memory import memory_budget
-from mona_infer.scan_file import ScanFile
 from mona_infer.volume import Volume
 from mona_kernels.native import Labels
 
@@ -74,15 +74,15 @@ def _open(path: Path) -> ScanFile | None:
     name = path.name.lower()
     if not path.is_dir():
         if name.endswith((*NIFTI, *PAIR)) and not (name.endswith(".img") and is_dicom(path)):  # CDs have such names
-            from mona_infer.nifti import open_nifti
+            from mona_infer.io.nifti import open_nifti
 
             return open_nifti(path)
         if name.endswith(NRRD):
-            from mona_infer.nrrd import open_nrrd
+            from mona_infer.io.nrrd import open_nrrd
 
             return open_nrrd(path)
         if name.endswith(META):
-            from mona_infer.metaimage import open_metaimage
+            from mona_infer.io.metaimage import open_metaimage
 
             return open_metaimage(path)
     if path.is_dir() or name.endswith((".zip", ".dcm", ".ima")) or is_dicom(path):
