@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mona_infer.cine import ejection
 from mona_infer.doubts import doubts
 from mona_infer.findings import COLUMNS, findings, preview, scores
-from mona_infer.frame_times import interval
+from mona_infer.io.dicom.frame_times import interval
 from mona_infer.io.formats import SEG
 from mona_infer.io.nifti import nifti_writer
 from mona_infer.jobs import Job
@@ -74,7 +74,7 @@ class Output:
                 self._case["frame_times_ms"] = [round(1e3 * t, 3) for t in times] or None
                 self._case["frame_interval_ms"] = None if step is None else round(1e3 * step, 3)
             if self.job.out.suffix == SEG:
-                from mona_infer.dicom_seg import warnings_of
+                from mona_infer.io.dicom.segmentation.write import warnings_of
 
                 self._case["warnings"] += warnings_of(found.mask)
             self._open(found, frames)
@@ -127,7 +127,7 @@ class Output:
             try:
                 self._files.close()
                 if self._seg is not None:
-                    from mona_infer.dicom_seg import write_seg
+                    from mona_infer.io.dicom.segmentation.write import write_seg
 
                     write_seg(self.job.out, self._seg, self._model)
             except Exception as error:

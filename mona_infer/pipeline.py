@@ -174,7 +174,7 @@ def _check(volume: Volume, job: Job, model: Model, wishes: Wishes) -> None:
         raise InputError(f"{job.scan} is a DICOM Segmentation, not a scan; give the scan it was made from")
     check_modality(volume, model.task, force=wishes.force)
     if job.out.suffix == SEG:
-        from mona_infer.dicom_seg import check_origin
+        from mona_infer.io.dicom.segmentation.write import check_origin
 
         check_origin(volume)
         if wishes.every_frame and volume.frames > 1:

@@ -75,7 +75,7 @@ def segment(
     if probabilities is not None:
         check_writable(probabilities, folder=True)
     if out.suffix == SEG:
-        from mona_infer.dicom_seg import check_highdicom
+        from mona_infer.io.dicom.segmentation.write import check_highdicom
 
         check_highdicom()
     sealed = read_model(find_model(model))

@@ -35,8 +35,8 @@ def read_volume(
     scan = _open(path)
     if scan is not None:
         return scan.volume(frame, budget=budget, beside=beside)
-    from mona_infer.dicom import read_dicom
-    from mona_infer.dicom_seg_read import find_seg, read_seg
+    from mona_infer.io.dicom.read import read_dicom
+    from mona_infer.io.dicom.segmentation.read import find_seg, read_seg
 
     if (seg := find_seg(path)) is not None:
         return read_seg(seg, budget=budget, beside=beside)
@@ -52,8 +52,8 @@ def read_frames(
     scan = _open(path)
     if scan is not None:
         return scan.volumes(budget=budget, beside=beside)
-    from mona_infer.dicom import read_dicom_frames
-    from mona_infer.dicom_seg_read import find_seg, read_seg
+    from mona_infer.io.dicom.read import read_dicom_frames
+    from mona_infer.io.dicom.segmentation.read import find_seg, read_seg
 
     if (seg := find_seg(path)) is not None:
         return iter([read_seg(seg, budget=budget, beside=beside)])

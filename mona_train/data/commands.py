@@ -112,7 +112,7 @@ def series(
     """List the series of a DICOM folder or zip; the UID is what `mona segment --series` takes."""
     from dataclasses import asdict
 
-    from mona_infer.dicom_series import list_series
+    from mona_infer.io.dicom.series import list_series
     from mona_infer.memory import memory_budget
 
     found, notes = list_series(folder, memory_budget())

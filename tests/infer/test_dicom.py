@@ -32,8 +32,8 @@ from pydicom.uid import (
     generate_uid,
 )
 
-from mona_infer.dicom import read_dicom
 from mona_infer.errors import InputError, MissingPart
+from mona_infer.io.dicom.read import read_dicom
 
 BUDGET = 1 << 24
 AXIAL = np.array([[-0.8, 0, 0, 90.0], [0, -1.2, 0, 120.0], [0, 0, 2.5, -40.0], [0, 0, 0, 1]])
@@ -793,7 +793,7 @@ def test_the_budget_is_checked_before_allocating_or_decoding(tmp_path, monkeypat
     voxels = scan((64, 64, 8))
     write_series(tmp_path, voxels, AXIAL, RescaleSlope=2)
     np.testing.assert_array_equal(read(tmp_path, budget=voxels.nbytes).voxels, voxels)
-    monkeypatch.setattr("mona_infer.dicom_pixels.iter_pixels", None)
+    monkeypatch.setattr("mona_infer.io.dicom.pixels.iter_pixels", None)
     monkeypatch.setattr(np, "empty", None)
     refused(tmp_path, "64x64x8 voxels", "of memory", budget=voxels.nbytes - 1)
 

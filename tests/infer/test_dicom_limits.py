@@ -13,9 +13,9 @@ import pytest
 from dicom_files import write_enhanced, write_series
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
-from mona_infer import dicom_limits
-from mona_infer.dicom import read_dicom
 from mona_infer.errors import InputError
+from mona_infer.io.dicom import limits as dicom_limits
+from mona_infer.io.dicom.read import read_dicom
 from mona_infer.memory import memory_budget
 
 AXIAL = np.diag([-1.0, -1.0, 2.5, 1.0])
@@ -114,7 +114,7 @@ def test_a_member_is_held_once_and_only_if_it_is_dicom(tmp_path):
 
 
 def test_a_deflated_bomb_is_refused_within_any_budget(tmp_path, monkeypatch):
-    monkeypatch.setattr("mona_infer.dicom_source.BOMB_BYTES", 1 << 24)
+    monkeypatch.setattr("mona_infer.io.dicom.source.BOMB_BYTES", 1 << 24)
     packer = zlib.compressobj(wbits=-15)
     data = meta(DeflatedExplicitVRLittleEndian.encode() + b"\0" * (len(DeflatedExplicitVRLittleEndian) % 2))
     (tmp_path / "x.dcm").write_bytes(data + packer.compress(bytes(1 << 26)) + packer.flush())

@@ -105,7 +105,7 @@ def test_of_a_tilted_gantry_the_positions_carry_the_shear(tmp_path, capsys):
 
 
 def test_the_headers_that_were_read_stay_as_they_are(tmp_path):
-    from mona_infer.dicom_seg import _sources
+    from mona_infer.io.dicom.segmentation.write import _sources
     from mona_infer.io.read import read_volume
 
     write_series(tmp_path / "scan", models.scan(), AXIAL, **TAGS, SpacingBetweenSlices=1, PatientName="Yamada^太郎",

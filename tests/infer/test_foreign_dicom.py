@@ -22,8 +22,8 @@ with warnings.catch_warnings():  # nibabel calls its readers experimental
     warnings.simplefilter("ignore")
     from nibabel.nicom.dicomwrappers import wrapper_from_file
 
-from mona_infer.dicom_series import list_series
 from mona_infer.errors import InputError
+from mona_infer.io.dicom.series import list_series
 from mona_infer.io.read import read_volume
 
 sitk = pytest.importorskip("SimpleITK")

@@ -11,8 +11,8 @@ from pydicom.dataset import Dataset
 from pydicom.pixels.utils import iter_pixels
 from pydicom.uid import UID, RLELossless
 
-from mona_infer.dicom_slice import shown
 from mona_infer.errors import InputError
+from mona_infer.io.dicom.slice import shown
 
 
 def planes_of(ds: Dataset, name: str) -> Iterator[NDArray[Any]]:

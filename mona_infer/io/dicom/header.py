@@ -14,10 +14,10 @@ from pydicom.dataset import Dataset
 from pydicom.filereader import read_partial
 from pydicom.uid import UID
 
-from mona_infer.dicom_limits import Meter, Metered
-from mona_infer.dicom_slice import NUMBERS_OF_TIME, TIMES, shown
-from mona_infer.dicom_source import File, one_sentence, opened
 from mona_infer.errors import InputError
+from mona_infer.io.dicom.limits import Meter, Metered
+from mona_infer.io.dicom.slice import NUMBERS_OF_TIME, TIMES, shown
+from mona_infer.io.dicom.source import File, one_sentence, opened
 
 LABELS = ("Modality", "SeriesInstanceUID", "SeriesNumber", "SeriesDescription")
 MOSAIC_COUNT = 0x0019100A  # NumberOfImagesInMosaic, where 0019,0010 is SIEMENS MR HEADER

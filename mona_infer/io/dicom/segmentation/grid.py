@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydicom.dataset import Dataset
 
-from mona_infer.dicom_slice import Floats
-from mona_infer.dicom_slice import _numbers as numbers
-from mona_infer.dicom_slice import _optional as optional
-from mona_infer.dicom_stack import COSINE, OFF_GRID, PIXEL, SAME_PLACE
 from mona_infer.errors import InputError
+from mona_infer.io.dicom.slice import Floats
+from mona_infer.io.dicom.slice import _numbers as numbers
+from mona_infer.io.dicom.slice import _optional as optional
+from mona_infer.io.dicom.stack import COSINE, OFF_GRID, PIXEL, SAME_PLACE
 
 MACROS = ("PixelMeasuresSequence", "PlaneOrientationSequence", "PlanePositionSequence")
 

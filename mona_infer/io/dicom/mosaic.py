@@ -14,10 +14,10 @@ import numpy as np
 from pydicom.dataset import Dataset
 from pydicom.filereader import dcmread
 
-from mona_infer.dicom_header import MOSAIC_COUNT, Header
-from mona_infer.dicom_slice import Floats, Slice, shown
-from mona_infer.dicom_source import opened
 from mona_infer.errors import InputError
+from mona_infer.io.dicom.header import MOSAIC_COUNT, Header
+from mona_infer.io.dicom.slice import Floats, Slice, shown
+from mona_infer.io.dicom.source import opened
 
 # Who uses a block of group 0029 (PS3.5 7.8.1), and where each such block would keep the CSA image header.
 BLOCKS = [tag for n in range(0x10, 0x100) for tag in (0x00290000 | n, 0x00290010 | n << 8)]

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from pydicom.datadict import tag_for_keyword
 from pydicom.dataset import Dataset
 
-from mona_infer.dicom_limits import Meter
 from mona_infer.errors import InputError
+from mona_infer.io.dicom.limits import Meter
 
 Floats = NDArray[np.float64]
 

@@ -18,11 +18,11 @@ from pydicom.pixels.decoders.base import get_decoder
 from pydicom.pixels.utils import iter_pixels
 from pydicom.uid import UID, RLELossless
 
-from mona_infer.dicom_header import Header
-from mona_infer.dicom_slice import Slice, shown
-from mona_infer.dicom_source import one_sentence, opened
-from mona_infer.dicom_stack import Stack
 from mona_infer.errors import InputError, MissingPart
+from mona_infer.io.dicom.header import Header
+from mona_infer.io.dicom.slice import Slice, shown
+from mona_infer.io.dicom.source import one_sentence, opened
+from mona_infer.io.dicom.stack import Stack
 from mona_infer.memory import TooLarge
 from mona_infer.parts import install_command, requirements
 

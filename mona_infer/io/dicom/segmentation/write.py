@@ -17,11 +17,11 @@ from pydicom.dataset import Dataset
 from pydicom.valuerep import format_number_as_ds
 
 from mona_infer import __version__
-from mona_infer.dicom import _ONE_AT_A_TIME
-from mona_infer.dicom_seg_read import LABEL_ID
-from mona_infer.dicom_stack import TILT
 from mona_infer.errors import InputError, MissingPart
 from mona_infer.io.atomic import atomic_path
+from mona_infer.io.dicom.read import _ONE_AT_A_TIME
+from mona_infer.io.dicom.segmentation.read import LABEL_ID
+from mona_infer.io.dicom.stack import TILT
 from mona_infer.model import Model
 from mona_infer.parts import install_command, requirements
 from mona_infer.task import LabelClass

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mona_infer.dicom_slice import TIMES, Floats, Slice
 from mona_infer.errors import InputError
-from mona_infer.frame_times import frame_times
+from mona_infer.io.dicom.frame_times import frame_times
+from mona_infer.io.dicom.slice import TIMES, Floats, Slice
 
 SAME_PLACE = 0.01  # mm: repeats of one position carry the same text, neighbours are never this close
 COSINE = 1e-4  # scanners write cosines with 4-6 decimals; 1e-4 moves a corner by 0.05 mm in 500 mm

@@ -18,12 +18,12 @@ from pydicom import dcmread
 from pydicom.dataset import Dataset
 from pydicom.filereader import read_file_meta_info
 
-from mona_infer.dicom import _ONE_AT_A_TIME, _quiet
-from mona_infer.dicom_seg_grid import Grid, regular_grid
-from mona_infer.dicom_seg_pixels import planes_of
-from mona_infer.dicom_slice import shown
-from mona_infer.dicom_source import files_at, one_sentence, opened
 from mona_infer.errors import InputError
+from mona_infer.io.dicom.read import _ONE_AT_A_TIME, _quiet
+from mona_infer.io.dicom.segmentation.grid import Grid, regular_grid
+from mona_infer.io.dicom.segmentation.pixels import planes_of
+from mona_infer.io.dicom.slice import shown
+from mona_infer.io.dicom.source import files_at, one_sentence, opened
 from mona_infer.memory import TooLarge
 from mona_infer.volume import Volume
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from mona_infer.dicom import _ONE_AT_A_TIME, _quiet, slices_in, without_copies
-from mona_infer.dicom_choice import by_series
-from mona_infer.dicom_header import Header, read_headers
-from mona_infer.dicom_slice import shown
-from mona_infer.dicom_source import files_at
-from mona_infer.dicom_stack import arrange
 from mona_infer.errors import MonaError
-from mona_infer.frame_times import interval
+from mona_infer.io.dicom.choice import by_series
+from mona_infer.io.dicom.frame_times import interval
+from mona_infer.io.dicom.header import Header, read_headers
+from mona_infer.io.dicom.read import _ONE_AT_A_TIME, _quiet, slices_in, without_copies
+from mona_infer.io.dicom.slice import shown
+from mona_infer.io.dicom.source import files_at
+from mona_infer.io.dicom.stack import arrange
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mona_infer.io.nifti_header import MILLIMETRES, Header
 
 if TYPE_CHECKING:
-    from mona_infer.dicom_slice import Slice
+    from mona_infer.io.dicom.slice import Slice
 
 Floats = NDArray[np.float64]
 TRIGGER, CLOCK = 1, 3  # of dicom_slice.TIMES

@@ -19,9 +19,9 @@ from typing import BinaryIO, cast
 from pydicom.filereader import read_dataset
 from pydicom.uid import DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian
 
-from mona_infer.dicom_limits import Meter, Metered
-from mona_infer.dicom_slice import shown
 from mona_infer.errors import InputError, MonaError
+from mona_infer.io.dicom.limits import Meter, Metered
+from mona_infer.io.dicom.slice import shown
 from mona_infer.memory import size_in_words
 
 CHUNK = 1 << 20

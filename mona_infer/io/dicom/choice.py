@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from mona_infer.dicom_header import Damaged, Header
-from mona_infer.dicom_slice import shown
 from mona_infer.errors import InputError
+from mona_infer.io.dicom.header import Damaged, Header
+from mona_infer.io.dicom.slice import shown
 
 HOW = "choose with --series and a number, description or SeriesInstanceUID"
 LISTED = 8

@@ -1,0 +1,1 @@
+"""DICOM: which files are one series, what their headers and pixels hold, where the slices lie."""
