@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mona_infer.errors import InputError
-from mona_infer.slicing import STACK_RATIO
-from mona_infer.stack import SliceStack
+from mona_infer.geometry.slicing import STACK_RATIO
+from mona_infer.geometry.stack import SliceStack
 from mona_infer.task import Task
 from mona_infer.volume import Volume
 

@@ -83,7 +83,7 @@ def measure(
     names: dict[int, str] | None = None,
 ) -> dict[str, Any]:
     """The whole evaluation as one JSON-ready object."""
-    from mona_infer.align import on_one_grid, other_names
+    from mona_infer.geometry.align import on_one_grid, other_names
     from mona_infer.io.label_maps import mask_ids
     from mona_infer.io.naming import patients_of
     from mona_infer.io.read import read_volume

@@ -15,9 +15,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mona_infer.align import on_grid_of
 from mona_infer.doubts import check_modality
 from mona_infer.errors import InputError, MonaError
+from mona_infer.geometry.align import on_grid_of
 from mona_infer.io.formats import SEG
 from mona_infer.io.label_maps import mask_ids
 from mona_infer.io.read import read_frames, read_volume

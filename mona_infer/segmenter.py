@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from mona_infer.components import keep_largest
 from mona_infer.engine import choose
 from mona_infer.errors import InputError
+from mona_infer.geometry.probabilities import STEPS, Logits, softmax
+from mona_infer.geometry.stack import SliceStack
 from mona_infer.memory import TooLarge, memory_budget, resident
 from mona_infer.model import Model, read_model
-from mona_infer.probabilities import STEPS, Logits, softmax
-from mona_infer.stack import SliceStack
 from mona_infer.volume import Volume
 
 AHEAD = 2  # batches that are read before the network asks for them, and that wait to be restored after it

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from mona_infer.errors import InputError
-from mona_infer.slicing import WORLD_AXES
+from mona_infer.geometry.slicing import WORLD_AXES
 
 INTENSITY_RULES = ("minmax", "window", "percentile")
 

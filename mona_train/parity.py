@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from mona_infer.engine import Engine
 from mona_infer.errors import InputError
+from mona_infer.geometry.stack import SliceStack
 from mona_infer.io.atomic import atomic_path
-from mona_infer.stack import SliceStack
 from mona_infer.task import Task
 from mona_train.data.case import Case
 

@@ -203,9 +203,9 @@ def part_mona(model: Path, given: Path, out: Path) -> float:
 
 def part_bare(model: Path, given: Path, out: Path) -> float:
     """A session and nothing else, on slices that are already in memory as the network takes them."""
+    from mona_infer.geometry.stack import SliceStack
     from mona_infer.io.read import read_volume
     from mona_infer.model import read_model
-    from mona_infer.stack import SliceStack
 
     content = read_model(model)
     slices = [part[:, None] for _, part in SliceStack(read_volume(given), content.task).batches(4)]
@@ -236,7 +236,9 @@ def part_eager(model: Path, given: Path, out: Path) -> float:
     voxels = (voxels - voxels.min()) / (voxels.max() - voxels.min())
     mask = np.zeros(voxels.shape, np.uint8)
     for k in range(voxels.shape[2]):
-        plane = voxels[::-1, ::-1, k].T  # the fixed order of `mona_infer.slicing`, so that the masks can be compared
+        plane = voxels[
+            ::-1, ::-1, k
+        ].T  # the fixed order of `mona_infer.geometry.slicing`, so that the masks can be compared
         y, x = plane.shape
         small = zoom(plane, (rows / y, columns / x), order=0)
         with torch.no_grad():

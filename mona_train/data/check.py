@@ -1,6 +1,6 @@
 """`mona data check`: what is wrong with a dataset, case by case, in words that name the file.
 
-Geometry is judged by `mona_infer.align.on_grid_of`: image and label may be stored in different axis orders, and their
+Geometry is judged by `mona_infer.geometry.align.on_grid_of`: image and label may be stored in different axis orders, and their
 headers may differ by up to 0.01 of a voxel at the corners of the volume, which is rounding; more is an error.
 """
 
@@ -17,11 +17,11 @@ from typing import Literal
 
 import numpy as np
 
-from mona_infer.align import on_grid_of
 from mona_infer.errors import InputError
+from mona_infer.geometry.align import on_grid_of
+from mona_infer.geometry.slicing import WORLD_AXES, slicing
 from mona_infer.io.read import label_ids
 from mona_infer.progress import progress
-from mona_infer.slicing import WORLD_AXES, slicing
 from mona_infer.task import Task
 from mona_infer.volume import Volume
 from mona_train.data.case import Adapter, Case

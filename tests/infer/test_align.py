@@ -7,7 +7,7 @@ import pytest
 from orientations import TURNS, restored, rotation
 
 from mona_infer import InputError, Volume
-from mona_infer.align import on_grid_of
+from mona_infer.geometry.align import on_grid_of
 
 AFFINE = np.eye(4)
 AFFINE[:3, :3] = rotation(20, 30, 40) * (1.2, 1.4, 7.0)

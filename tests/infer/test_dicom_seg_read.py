@@ -12,9 +12,9 @@ from dicom_files import write_series
 from orientations import rotation
 from pydicom.uid import DeflatedExplicitVRLittleEndian, RLELossless, generate_uid
 
-from mona_infer.align import on_grid_of, on_one_grid
 from mona_infer.cli import app
 from mona_infer.errors import InputError
+from mona_infer.geometry.align import on_grid_of, on_one_grid
 from mona_infer.io.read import label_ids, read_frames, read_volume
 from mona_infer.memory import TooLarge
 from mona_infer.task import LabelClass

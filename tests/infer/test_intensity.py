@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mona_infer import InputError, Volume
-from mona_infer.intensity import intensity_range, normalise
+from mona_infer.geometry.intensity import intensity_range, normalise
 from mona_infer.task import Intensity
 
 AFFINE = np.diag([1.0, 1.0, 8.0, 1.0])

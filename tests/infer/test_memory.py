@@ -18,7 +18,7 @@ import numpy as np
 from pathlib import Path
 from mona_infer import read_volume
 from mona_infer.io.nifti import write_mask
-from mona_infer.stack import SliceStack
+from mona_infer.geometry.stack import SliceStack
 from mona_infer.task import CARDIAC, Intensity
 from dataclasses import replace
 

@@ -5,7 +5,7 @@ import pytest
 from orientations import ANGLES, TURNS, restored, rotation
 
 from mona_infer import InputError
-from mona_infer.slicing import WORLD_AXES, slicing
+from mona_infer.geometry.slicing import WORLD_AXES, slicing
 
 
 @pytest.mark.parametrize("rule", ["stack", *WORLD_AXES])

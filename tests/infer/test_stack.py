@@ -11,8 +11,8 @@ from orientations import ANGLES, TURNS, restored, rotation
 from scipy.ndimage import map_coordinates
 
 from mona_infer import Task, Volume, read_volume
+from mona_infer.geometry.stack import SliceStack
 from mona_infer.io.nifti import write_mask, write_nifti
-from mona_infer.stack import SliceStack
 from mona_infer.task import Intensity, LabelClass, centred
 from mona_kernels import native
 

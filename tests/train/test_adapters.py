@@ -26,9 +26,9 @@ from dataset_files import (
     scan,
 )
 
-from mona_infer.align import on_grid_of
 from mona_infer.errors import InputError
-from mona_infer.stack import SliceStack
+from mona_infer.geometry.align import on_grid_of
+from mona_infer.geometry.stack import SliceStack
 from mona_infer.task import Intensity
 from mona_train.data import adapters
 from mona_train.data.adapters import adapter_named, locate, names, recognise

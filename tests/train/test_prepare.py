@@ -16,7 +16,7 @@ import pytest
 from dataset_files import nnunet, save, scan
 
 from mona_infer import InputError, Volume, read_volume
-from mona_infer.stack import SliceStack
+from mona_infer.geometry.stack import SliceStack
 from mona_infer.task import CARDIAC
 from mona_kernels import native
 from mona_train.data import prepare as module

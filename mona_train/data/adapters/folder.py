@@ -17,8 +17,8 @@ from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from mona_infer.errors import InputError
+from mona_infer.geometry.slicing import slicing
 from mona_infer.io.naming import patients_of
-from mona_infer.slicing import slicing
 from mona_infer.task import BLUE, GREEN, RED, Intensity, LabelClass, Task
 from mona_infer.volume import Volume
 from mona_train.data.adapters.reading import ENDINGS, grid, once, read_image, read_label, stem

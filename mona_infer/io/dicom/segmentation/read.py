@@ -1,7 +1,7 @@
 """Read a DICOM Segmentation (PS3.3 A.51) or label map (A.86) as a `Volume` of label ids, with pydicom alone.
 
 Frames may come in any order, and those without a label are usually left out.  So the volume has the slices from the
-first frame to the last, evenly spaced, and is marked as `sparse`: `mona_infer.align` puts it on a whole grid.
+first frame to the last, evenly spaced, and is marked as `sparse`: `mona_infer.geometry.align` puts it on a whole grid.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def on_one_grid(volume: Volume, other: Volume) -> tuple[Volume, Volume]:
         return on_grid_of(volume, other), other
     if not volume.sparse:
         return volume, on_grid_of(other, volume)
-    from mona_infer.align_sparse import around_both
+    from mona_infer.geometry.align_sparse import around_both
 
     grid = around_both(volume, other)
     return on_grid_of(volume, grid), on_grid_of(other, grid)
@@ -36,7 +36,7 @@ def other_names(volume: Volume, other: Volume) -> list[str]:
 def on_grid_of(volume: Volume, other: Volume) -> Volume:
     """`volume` with its axes permuted and flipped so that its voxels lie on those of `other`, or an error."""
     if volume.sparse:
-        from mona_infer.align_sparse import placed
+        from mona_infer.geometry.align_sparse import placed
 
         on_other = placed(volume, other)
         if on_other is not None:

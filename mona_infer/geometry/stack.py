@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mona_infer.intensity import intensity_range, normalise
-from mona_infer.probabilities import STEPS, in_steps
-from mona_infer.slicing import slicing
+from mona_infer.geometry.intensity import intensity_range, normalise
+from mona_infer.geometry.probabilities import STEPS, in_steps
+from mona_infer.geometry.slicing import slicing
 from mona_infer.task import Task, centred
 from mona_infer.volume import Volume
 from mona_kernels import native
