@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mona_infer.errors import InputError, MissingPart
-from mona_infer.model import Model
+from mona_infer.models.file import Model
 from mona_infer.parts import install_command, requirements, version
 from mona_infer.tensorrt_engine import PROFILE, TensorrtEngine, plan_of, usable
 from mona_kernels.native import cores

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mona_infer.errors import InputError, MissingPart
-from mona_infer.model import Model
+from mona_infer.models.file import Model
 from mona_infer.parts import install_command, requirements, version
 from mona_kernels.native import cores
 

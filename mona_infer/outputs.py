@@ -16,7 +16,7 @@ from mona_infer.io.dicom.frame_times import interval
 from mona_infer.io.formats import SEG
 from mona_infer.io.nifti import nifti_writer
 from mona_infer.jobs import Job
-from mona_infer.model import Model
+from mona_infer.models.file import Model
 from mona_infer.segmenter import Segmentation
 from mona_infer.volume import Volume
 

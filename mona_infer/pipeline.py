@@ -23,7 +23,7 @@ from mona_infer.io.label_maps import mask_ids
 from mona_infer.io.read import read_frames, read_volume
 from mona_infer.jobs import Job
 from mona_infer.memory import TooLarge, sizes_in_words
-from mona_infer.model import Model
+from mona_infer.models.file import Model
 from mona_infer.outputs import Output, Rows, Wishes
 from mona_infer.progress import waiting
 from mona_infer.segmenter import PLANNED, Segmenter

@@ -49,12 +49,12 @@ def segment(
     Of a folder, one bad case never stops the rest (exit code 1 tells that there was one), and what has a mask
     already is not done again.
     """
-    from mona_infer.find_model import find_model
     from mona_infer.io.atomic import check_writable
     from mona_infer.io.formats import SEG
     from mona_infer.jobs import clear_left_behind, find_jobs
     from mona_infer.memory import parse_size
-    from mona_infer.model import read_model
+    from mona_infer.models.file import read_model
+    from mona_infer.models.find import find_model
     from mona_infer.outputs import Wishes
     from mona_infer.pipeline import run
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from mona_infer.model import Model
+    from mona_infer.models.file import Model
     from mona_infer.task import Task
     from mona_train.config import Config
     from mona_train.data.resolved import Resolved
@@ -132,7 +132,7 @@ def export_run(
     """Export, certify, write; a model that fails its certificate is not written, and an older one is removed."""
     from mona_infer.engine import OnnxEngine
     from mona_infer.io.atomic import write_text
-    from mona_infer.model import opened, seal, write_model
+    from mona_infer.models.file import opened, seal, write_model
     from mona_train.graph import serialise, to_onnx
     from mona_train.half import rounded, to_fp16
     from mona_train.parity import certify
@@ -290,7 +290,7 @@ def _calibration(folder: Path, trained: Trained, parity: Parity) -> NDArray[np.f
 
 def _made_before(path: Path, trained: Trained) -> Model | None:
     """An int8 model of these weights with scales from training slices: a run is copied to a GPU without its data."""
-    from mona_infer.model import read_model
+    from mona_infer.models.file import read_model
 
     try:
         model = read_model(path)

@@ -7,8 +7,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from mona_infer.model import FACTS, METADATA, SEAL_BYTES, seal
-from mona_infer.protobuf import entry
+from mona_infer.models.file import FACTS, METADATA, SEAL_BYTES, seal
+from mona_infer.models.protobuf import entry
 
 CONTENT = models.model_bytes()
 

@@ -11,7 +11,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from mona_infer.model import seal
+from mona_infer.models.file import seal
 from mona_infer.task import CARDIAC, Task
 
 SIDE = 32

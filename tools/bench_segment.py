@@ -34,7 +34,7 @@ def random_model(folder: Path, side: int) -> Path:
     import torch
     from safetensors.torch import save_file
 
-    from mona_infer.model import seal
+    from mona_infer.models.file import seal
     from mona_infer.task import CARDIAC
     from mona_train.graph import serialise, to_onnx
     from mona_train.networks import UNet
@@ -64,7 +64,7 @@ def bench_engines(path: Path, slices: int, runs: int) -> None:
     from measuring import console
     from rich.table import Table
 
-    from mona_infer.model import read_model
+    from mona_infer.models.file import read_model
 
     model = read_model(path)
     rows, columns = model.task.input_size
@@ -205,7 +205,7 @@ def part_bare(model: Path, given: Path, out: Path) -> float:
     """A session and nothing else, on slices that are already in memory as the network takes them."""
     from mona_infer.geometry.stack import SliceStack
     from mona_infer.io.read import read_volume
-    from mona_infer.model import read_model
+    from mona_infer.models.file import read_model
 
     content = read_model(model)
     slices = [part[:, None] for _, part in SliceStack(read_volume(given), content.task).batches(4)]
@@ -223,7 +223,7 @@ def part_eager(model: Path, given: Path, out: Path) -> float:
     from safetensors.torch import load_file
     from scipy.ndimage import zoom
 
-    from mona_infer.model import read_model
+    from mona_infer.models.file import read_model
     from mona_train.networks import UNet
 
     start = time.perf_counter()

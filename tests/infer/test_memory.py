@@ -71,7 +71,7 @@ def test_peak_memory_of_segmenting_a_ct_with_the_papers_network(tmp_path):
     """End to end below 1.2 GB, and within --max-ram where it is given."""
     import torch
 
-    from mona_infer.model import seal, write_model
+    from mona_infer.models.file import seal, write_model
     from mona_infer.task import CARDIAC
     from mona_train.graph import serialise, to_onnx
     from mona_train.networks.unet import UNet

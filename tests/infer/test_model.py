@@ -10,8 +10,8 @@ from hostile_models import hostile
 
 from mona_infer.engine import OnnxEngine, choose
 from mona_infer.errors import InputError, MissingPart
-from mona_infer.model import SEAL_BYTES, opened, read_model, seal
-from mona_infer.protobuf import entry, fields
+from mona_infer.models.file import SEAL_BYTES, opened, read_model, seal
+from mona_infer.models.protobuf import entry, fields
 
 CONTENT = models.model_bytes(metrics={"dsc": 0.9})
 

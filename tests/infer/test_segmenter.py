@@ -16,7 +16,7 @@ from mona_infer.errors import InputError
 from mona_infer.geometry.probabilities import in_steps, softmax
 from mona_infer.geometry.stack import SliceStack
 from mona_infer.memory import TooLarge, parse_size, resident
-from mona_infer.model import opened
+from mona_infer.models.file import opened
 from mona_infer.segmenter import PLANNED
 from mona_infer.task import Intensity
 

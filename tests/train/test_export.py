@@ -12,7 +12,7 @@ from small_runs import SIDE, TASK, slices_of, small_config, write_dataset
 from mona_infer.cli import app
 from mona_infer.engine import OnnxEngine
 from mona_infer.errors import CheckFailed, InputError, MissingPart
-from mona_infer.model import opened, read_model, seal
+from mona_infer.models.file import opened, read_model, seal
 from mona_infer.volume import Volume
 from mona_train import export, graph, parity, quantise
 from mona_train.data.adapters import locate
