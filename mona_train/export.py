@@ -130,7 +130,7 @@ def export_run(
     folder: Path, precision: str = "fp32", out: Path | None = None, *, say: Any = None
 ) -> tuple[Model, dict[str, Any]]:
     """Export, certify, write; a model that fails its certificate is not written, and an older one is removed."""
-    from mona_infer.engine import OnnxEngine
+    from mona_infer.engines.onnx import OnnxEngine
     from mona_infer.io.atomic import write_text
     from mona_infer.models.file import opened, seal, write_model
     from mona_train.graph import serialise, to_onnx

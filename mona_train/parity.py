@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mona_infer.engine import Engine
+from mona_infer.engines.onnx import Engine
 from mona_infer.errors import InputError
 from mona_infer.geometry.stack import SliceStack
 from mona_infer.io.atomic import atomic_path

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from mona_infer.engines.tensorrt import PROFILE, TensorrtEngine, build_plan, facts_of, identity, plan_of, usable
 from mona_infer.errors import CheckFailed, MissingPart
 from mona_infer.io.atomic import write_text
 from mona_infer.models.file import Model, write_model
-from mona_infer.tensorrt_engine import PROFILE, TensorrtEngine, build_plan, facts_of, identity, plan_of, usable
 from mona_train.export import words
 from mona_train.parity import certify, read_parity
 

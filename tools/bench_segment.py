@@ -77,7 +77,7 @@ def bench_engines(path: Path, slices: int, runs: int) -> None:
         )
 
     def openvino(batch: int) -> Callable[[], Any]:
-        from mona_infer.openvino_engine import OpenvinoEngine
+        from mona_infer.engines.openvino import OpenvinoEngine
 
         run = OpenvinoEngine(model).run
         return lambda: np.concatenate([run(given[n : n + batch]).argmax(1) for n in range(0, slices, batch)])

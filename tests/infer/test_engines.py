@@ -8,10 +8,10 @@ import models
 import numpy as np
 import pytest
 
-from mona_infer.engine import OnnxEngine, choose, tensorrt_options
+from mona_infer.engines.onnx import OnnxEngine, choose, tensorrt_options
+from mona_infer.engines.tensorrt import TensorrtEngine, build_plan, facts_of, identity, plan_of, usable
 from mona_infer.errors import InputError, MissingPart
 from mona_infer.models.file import opened, read_model, seal
-from mona_infer.tensorrt_engine import TensorrtEngine, build_plan, facts_of, identity, plan_of, usable
 
 SLICES = np.random.default_rng(0).random((5, models.SIDE, models.SIDE), np.float32)
 

@@ -8,7 +8,7 @@ import onnx
 import pytest
 from hostile_models import hostile
 
-from mona_infer.engine import OnnxEngine, choose
+from mona_infer.engines.onnx import OnnxEngine, choose
 from mona_infer.errors import InputError, MissingPart
 from mona_infer.models.file import SEAL_BYTES, opened, read_model, seal
 from mona_infer.models.protobuf import entry, fields

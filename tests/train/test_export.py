@@ -10,7 +10,7 @@ import torch
 from small_runs import SIDE, TASK, slices_of, small_config, write_dataset
 
 from mona_infer.cli import app
-from mona_infer.engine import OnnxEngine
+from mona_infer.engines.onnx import OnnxEngine
 from mona_infer.errors import CheckFailed, InputError, MissingPart
 from mona_infer.models.file import opened, read_model, seal
 from mona_infer.volume import Volume

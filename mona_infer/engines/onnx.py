@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from mona_infer.engines.tensorrt import PROFILE, TensorrtEngine, plan_of, usable
 from mona_infer.errors import InputError, MissingPart
 from mona_infer.models.file import Model
 from mona_infer.parts import install_command, requirements, version
-from mona_infer.tensorrt_engine import PROFILE, TensorrtEngine, plan_of, usable
 from mona_kernels.native import cores
 
 # Of a batch on the processor: at 256x256 one slice costs as much as in fours and leaves reading and restoring more to
@@ -83,7 +83,7 @@ def choose(engine: str, model: Model, *, threads: int = 0) -> Engine:
     if engine == "tensorrt" or (engine == "auto" and plan_of(model).is_file() and not usable()):
         return TensorrtEngine(model)
     if engine == "openvino":
-        from mona_infer.openvino_engine import OpenvinoEngine
+        from mona_infer.engines.openvino import OpenvinoEngine
 
         return OpenvinoEngine(model, threads=threads)
     if engine != "auto":

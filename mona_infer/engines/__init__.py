@@ -1,0 +1,1 @@
+"""What runs a network: `base` has the protocol and the registry, each other file one runtime."""
