@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from mona_infer.doubts import measures
+from mona_infer.segmenting.warnings import measures
 from mona_train.data.cache import Cache
 
 

@@ -13,10 +13,10 @@ import pytest
 from dicom_files import write_enhanced, write_series
 from pydicom.uid import generate_uid
 
-from mona_infer.cine import ejection, left_ventricle
 from mona_infer.cli import app
 from mona_infer.errors import CheckFailed, InputError
 from mona_infer.io.read import read_frames
+from mona_infer.segmenting.cine import ejection, left_ventricle
 
 AFFINE = np.diag([-1.5, -1.5, 8.0, 1.0])
 RADII = (9, 12, 13, 8, 6, 7)

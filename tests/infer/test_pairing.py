@@ -4,7 +4,7 @@ import pytest
 
 from mona_infer.errors import InputError
 from mona_infer.io.pairing import match_cases
-from mona_infer.jobs import find_jobs
+from mona_infer.segmenting.jobs import find_jobs
 
 
 def folder(place, *names):

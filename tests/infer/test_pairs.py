@@ -9,7 +9,7 @@ from dicom_files import write_series
 
 from mona_infer import InputError, read_volume
 from mona_infer.io.nifti import write_mask
-from mona_infer.jobs import find_jobs
+from mona_infer.segmenting.jobs import find_jobs
 
 VOXELS = np.random.default_rng(0).integers(-99, 99, (5, 6, 7)).astype(np.int16)
 AFFINE = np.array([[-1.4, 0.1, 0, 90], [0.1, 1.3, 0, -120], [0, 0, 7.0, 33], [0, 0, 0, 1.0]])

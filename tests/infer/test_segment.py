@@ -14,8 +14,8 @@ from PIL import Image
 
 from mona_infer.cli import app
 from mona_infer.errors import CheckFailed, InputError
-from mona_infer.jobs import LEFT_BEHIND, find_jobs
 from mona_infer.models.find import find_model
+from mona_infer.segmenting.jobs import LEFT_BEHIND, find_jobs
 
 AFFINE = np.diag([-1.5, -1.5, 8.0, 1.0])
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mona_infer.cine import ejection
-from mona_infer.doubts import doubts
-from mona_infer.findings import COLUMNS, findings, preview, scores
 from mona_infer.io.dicom.frame_times import interval
 from mona_infer.io.formats import SEG
 from mona_infer.io.nifti import nifti_writer
-from mona_infer.jobs import Job
 from mona_infer.models.file import Model
 from mona_infer.segmenter import Segmentation
+from mona_infer.segmenting.cine import ejection
+from mona_infer.segmenting.jobs import Job
+from mona_infer.segmenting.report import COLUMNS, findings, preview, scores
+from mona_infer.segmenting.warnings import doubts
 from mona_infer.volume import Volume
 
 if TYPE_CHECKING:

@@ -15,18 +15,18 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mona_infer.doubts import check_modality
 from mona_infer.errors import InputError, MonaError
 from mona_infer.geometry.align import on_grid_of
 from mona_infer.io.formats import SEG
 from mona_infer.io.label_maps import mask_ids
 from mona_infer.io.read import read_frames, read_volume
-from mona_infer.jobs import Job
 from mona_infer.memory import TooLarge, sizes_in_words
 from mona_infer.models.file import Model
-from mona_infer.outputs import Output, Rows, Wishes
 from mona_infer.progress import waiting
 from mona_infer.segmenter import PLANNED, Segmenter
+from mona_infer.segmenting.jobs import Job
+from mona_infer.segmenting.outputs import Output, Rows, Wishes
+from mona_infer.segmenting.warnings import check_modality
 from mona_infer.volume import Volume
 
 Case = tuple[dict[str, Any], Rows]
