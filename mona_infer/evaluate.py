@@ -43,8 +43,8 @@ def evaluate(
     --csv and --json hold all metrics; the table shows as many as the terminal has room for. Both write to standard
     output when no file is named, and the table is then left out.
     """
+    from mona_infer.evaluation.metrics import DEFINITIONS
     from mona_infer.io.atomic import check_writable, write_text
-    from mona_infer.metrics import DEFINITIONS
 
     if definition not in DEFINITIONS:
         raise InputError(f"expected --definition {' or '.join(DEFINITIONS)}, found {definition!r}")
@@ -66,7 +66,7 @@ def evaluate(
         elif where:
             write_text(Path(where), text)
     if "-" not in (csv_path, json_path):
-        from mona_infer.report import print_report
+        from mona_infer.evaluation.table import print_report
 
         print_report(report)
         if files:
@@ -83,11 +83,11 @@ def measure(
     names: dict[int, str] | None = None,
 ) -> dict[str, Any]:
     """The whole evaluation as one JSON-ready object."""
+    from mona_infer.evaluation.metrics import DEFINITIONS, METRICS, empty_score, score_case, summarise
     from mona_infer.geometry.align import on_one_grid, other_names
     from mona_infer.io.label_maps import mask_ids
     from mona_infer.io.naming import patients_of
     from mona_infer.io.read import read_volume
-    from mona_infer.metrics import DEFINITIONS, METRICS, empty_score, score_case, summarise
     from mona_infer.progress import progress
     from mona_kernels.native import cores
 
@@ -164,7 +164,7 @@ def _class_names(text: str) -> dict[int, str]:
 
 
 def _as_csv(report: dict[str, Any]) -> str:
-    from mona_infer.metrics import METRICS
+    from mona_infer.evaluation.metrics import METRICS
 
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")

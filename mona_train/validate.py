@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from mona_infer.evaluation.metrics import Score, score_case, summarise
 from mona_infer.geometry.stack import SliceStack
-from mona_infer.metrics import Score, score_case, summarise
 from mona_infer.picture import Picture, overlay
 from mona_infer.task import Task
 from mona_infer.volume import Volume

@@ -24,8 +24,8 @@ from medpy.metric import binary as medpy
 from scipy.ndimage import binary_erosion, distance_transform_edt, gaussian_filter, generate_binary_structure, zoom
 from surface_distance import metrics as deepmind
 
+from mona_infer.evaluation.metrics import score_case
 from mona_infer.io.nifti import read_nifti
-from mona_infer.metrics import score_case
 from mona_kernels import native
 
 

@@ -43,7 +43,7 @@ def findings(found: Segmentation) -> dict[str, Any]:
 
 def scores(found: Segmentation, reference: Volume) -> dict[str, dict[str, Any]]:
     """DSC and distances (mm, `sound` definition) by class name; the reference lies on the scan's grid."""
-    from mona_infer.metrics import score_case
+    from mona_infer.evaluation.metrics import score_case
 
     classes = {c.id: c.name for c in found.stack.task.classes[1:]}
     measured = score_case(np.asarray(found.mask.voxels), label_ids(reference), reference.steps, list(classes))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mona_infer.metrics import Score, score_case, summarise
+from mona_infer.evaluation.metrics import Score, score_case, summarise
 
 EMPTY = np.zeros((4, 6, 6), np.uint8)
 FULL = EMPTY.copy()

@@ -7,7 +7,7 @@ from scipy.ndimage import binary_erosion, generate_binary_structure
 from scipy.spatial import cKDTree
 
 from mona_infer import Volume
-from mona_infer.metrics import score_case
+from mona_infer.evaluation.metrics import score_case
 from mona_kernels import native
 
 PAIRS = 120

@@ -5,7 +5,7 @@ import pytest
 from medpy.metric import binary as medpy
 from random_masks import random_mask
 
-from mona_infer.metrics import score_case
+from mona_infer.evaluation.metrics import score_case
 
 PAIRS = 320
 

@@ -8,7 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from mona_infer.metrics import DISTANCES, METRICS
+from mona_infer.evaluation.metrics import DISTANCES, METRICS
 
 TITLES = {
     "dsc": "DSC",
