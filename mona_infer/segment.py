@@ -116,7 +116,7 @@ def segment(
         for name in _write(report, stats, json_path):
             written.append(name)
         if preview is not None and pictures:
-            from mona_infer.picture import montage
+            from mona_infer.viewing.pictures import montage
 
             montage(preview, pictures, sealed.task)
             written.append(str(preview))

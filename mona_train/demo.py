@@ -29,7 +29,7 @@ def demo(
     import shutil
 
     from mona_infer.io.nifti import write_mask, write_nifti
-    from mona_infer.picture import montage
+    from mona_infer.viewing.pictures import montage
     from mona_train.data.adapters import locate
     from mona_train.data.prepare import prepare
 

@@ -13,8 +13,8 @@ from torch import nn
 
 from mona_infer.evaluation.metrics import Score, score_case, summarise
 from mona_infer.geometry.stack import SliceStack
-from mona_infer.picture import Picture, overlay
 from mona_infer.task import Task
+from mona_infer.viewing.pictures import Picture, overlay
 from mona_infer.volume import Volume
 from mona_kernels.native import Labels
 from mona_train.data.case import Case

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from mona_infer.geometry.stack import SliceStack
-from mona_infer.picture import Picture, montage, overlay
 from mona_infer.task import CARDIAC
+from mona_infer.viewing.pictures import Picture, montage, overlay
 from mona_kernels import native
 from mona_train.augment import GLCON, Strength, cutmix, diffeo, equivariance, jitter, weak
 from mona_train.phantom import phantom

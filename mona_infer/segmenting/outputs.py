@@ -21,7 +21,7 @@ from mona_infer.segmenting.warnings import doubts
 from mona_infer.volume import Volume
 
 if TYPE_CHECKING:
-    from mona_infer.picture import Picture
+    from mona_infer.viewing.pictures import Picture
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from mona_infer.segmenter import Segmentation
 from mona_infer.volume import Volume
 
 if TYPE_CHECKING:
-    from mona_infer.picture import Picture
+    from mona_infer.viewing.pictures import Picture
 
 COLUMNS, MOST = 4, 12  # of a preview: tiles in a row, and of one scan
 
@@ -55,7 +55,7 @@ def preview(found: Segmentation, name: str, frame: int | None = None) -> list[li
 
     Of frame `frame` of a cine the middle slice alone, which shows the beat.
     """
-    from mona_infer.picture import overlay, square_pixels
+    from mona_infer.viewing.pictures import overlay, square_pixels
 
     stack, view = found.stack, found.stack.slicing.view
     if frame is None:

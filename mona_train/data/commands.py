@@ -86,7 +86,7 @@ def info(
     json_path: str | None = typer.Option(None, "--json", metavar="[FILE]", help="Write one JSON object."),
 ) -> None:
     """Show the fingerprint of a data set (preparing it first if need be) and draw its class histogram."""
-    from mona_infer.picture import bars
+    from mona_infer.viewing.pictures import bars
     from mona_train.data.fingerprint import fingerprint
 
     cache = prepared(name, source, out, size or _size_of(preset))
