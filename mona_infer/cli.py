@@ -45,7 +45,7 @@ class LazyCommand(TyperCommand):
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         if self.name in NEEDS and "--help" not in args and not extra.get("resilient_parsing"):
-            from mona_infer.parts import require
+            from mona_infer.system.optional_parts import require
 
             require(self.name, *NEEDS[self.name])
         module, _, name = self._target.partition(":")
@@ -137,7 +137,7 @@ def main() -> NoReturn:
     except MemoryError:
         code = _complain("there is not enough memory for this; try a smaller volume or close other programs", 2)
     except ModuleNotFoundError as error:
-        from mona_infer.parts import missing_part
+        from mona_infer.system.optional_parts import missing_part
 
         part = missing_part(error)
         if part is None:

@@ -12,7 +12,7 @@ import typer
 
 from mona_infer import __version__
 from mona_infer.errors import CheckFailed
-from mona_infer.parts import install_command, requirements, version
+from mona_infer.system.optional_parts import install_command, requirements, version
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ def measure(
     from mona_infer.io.label_maps import mask_ids
     from mona_infer.io.naming import patients_of
     from mona_infer.io.read import read_volume
-    from mona_infer.progress import progress
+    from mona_infer.system.progress import progress
     from mona_kernels.native import cores
 
     workers = min(cores(), len(cases))  # reading dominates and releases the GIL: one case a core

@@ -51,12 +51,12 @@ def segment(
     """
     from mona_infer.io.atomic import check_writable
     from mona_infer.io.formats import SEG
-    from mona_infer.memory import parse_size
     from mona_infer.models.file import read_model
     from mona_infer.models.find import find_model
     from mona_infer.segmenting.jobs import clear_left_behind, find_jobs
     from mona_infer.segmenting.outputs import Wishes
     from mona_infer.segmenting.pipeline import run
+    from mona_infer.system.memory_budget import parse_size
 
     for path, suffix in ((stats, ".json"), (preview, ".png")):
         if path is not None and path.suffix != suffix:

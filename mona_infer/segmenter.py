@@ -20,9 +20,9 @@ from mona_infer.engines.onnx import choose
 from mona_infer.errors import InputError
 from mona_infer.geometry.probabilities import STEPS, Logits, softmax
 from mona_infer.geometry.stack import SliceStack
-from mona_infer.memory import TooLarge, memory_budget, resident
 from mona_infer.models.file import Model, read_model
 from mona_infer.segmenting.components import keep_largest
+from mona_infer.system.memory_budget import TooLarge, memory_budget, resident
 from mona_infer.volume import Volume
 
 AHEAD = 2  # batches that are read before the network asks for them, and that wait to be restored after it

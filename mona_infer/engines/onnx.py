@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from mona_infer.engines.tensorrt import PROFILE, TensorrtEngine, plan_of, usable
 from mona_infer.errors import InputError, MissingPart
 from mona_infer.models.file import Model
-from mona_infer.parts import install_command, requirements, version
+from mona_infer.system.optional_parts import install_command, requirements, version
 from mona_kernels.native import cores
 
 # Of a batch on the processor: at 256x256 one slice costs as much as in fours and leaves reading and restoring more to

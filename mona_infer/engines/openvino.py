@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from mona_infer.errors import InputError, MissingPart
 from mona_infer.models.file import Model
-from mona_infer.parts import install_command, requirements, version
+from mona_infer.system.optional_parts import install_command, requirements, version
 from mona_kernels.native import cores
 
 

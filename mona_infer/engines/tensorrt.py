@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from mona_infer.errors import InputError, MissingPart
 from mona_infer.models.file import Model
-from mona_infer.parts import install_command, requirements
+from mona_infer.system.optional_parts import install_command, requirements
 
 PROFILE = (1, 16, 64)  # fewest, usual and most slices at a time
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from mona_infer.memory import TooLarge, memory_budget
+from mona_infer.system.memory_budget import TooLarge, memory_budget
 from mona_infer.volume import Volume
 
 TOLERANCE = 0.01  # of a voxel, at a slice's corners: as in `align`

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mona_infer.errors import InputError
 from mona_infer.io.formats import IN_WORDS, META, NIFTI, NRRD, PAIR, check_is_file_or_folder
 from mona_infer.io.scan_file import ScanFile
-from mona_infer.memory import memory_budget
+from mona_infer.system.memory_budget import memory_budget
 from mona_infer.volume import Volume
 from mona_kernels.native import Labels
 

@@ -21,7 +21,7 @@ from isal.isal_zlib import IsalError
 from numpy.typing import NDArray
 
 from mona_infer.errors import InputError
-from mona_infer.memory import TooLarge
+from mona_infer.system.memory_budget import TooLarge
 
 DEFLATE_LIMIT = 1032  # deflate cannot shrink data more than this: a header that promises more is lying
 BOMB_BYTES, BOMB_RATIO = 512 << 20, 200  # real scans shrink 2- to 10-fold, even sparse masks rarely 200-fold

@@ -20,13 +20,13 @@ from mona_infer.geometry.align import on_grid_of
 from mona_infer.io.formats import SEG
 from mona_infer.io.label_maps import mask_ids
 from mona_infer.io.read import read_frames, read_volume
-from mona_infer.memory import TooLarge, sizes_in_words
 from mona_infer.models.file import Model
-from mona_infer.progress import waiting
 from mona_infer.segmenter import PLANNED, Segmenter
 from mona_infer.segmenting.jobs import Job
 from mona_infer.segmenting.outputs import Output, Rows, Wishes
 from mona_infer.segmenting.warnings import check_modality
+from mona_infer.system.memory_budget import TooLarge, sizes_in_words
+from mona_infer.system.progress import waiting
 from mona_infer.volume import Volume
 
 Case = tuple[dict[str, Any], Rows]

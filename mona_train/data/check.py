@@ -21,7 +21,7 @@ from mona_infer.errors import InputError
 from mona_infer.geometry.align import on_grid_of
 from mona_infer.geometry.slicing import WORLD_AXES, slicing
 from mona_infer.io.read import label_ids
-from mona_infer.progress import progress
+from mona_infer.system.progress import progress
 from mona_infer.task import Task
 from mona_infer.volume import Volume
 from mona_train.data.case import Adapter, Case

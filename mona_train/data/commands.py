@@ -113,7 +113,7 @@ def series(
     from dataclasses import asdict
 
     from mona_infer.io.dicom.series import list_series
-    from mona_infer.memory import memory_budget
+    from mona_infer.system.memory_budget import memory_budget
 
     found, notes = list_series(folder, memory_budget())
     if json_path:

@@ -27,7 +27,7 @@ from mona_infer.geometry.align import on_grid_of
 from mona_infer.geometry.stack import SliceStack
 from mona_infer.io.atomic import atomic_path, write_text
 from mona_infer.io.read import label_ids
-from mona_infer.progress import progress
+from mona_infer.system.progress import progress
 from mona_infer.task import Task
 from mona_infer.volume import Volume
 from mona_kernels import native

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mona_infer.memory import memory_budget
+from mona_infer.system.memory_budget import memory_budget
 from mona_infer.task import centred
 from mona_train.data.cache import Cache
 from mona_train.data.prepare import STEPS

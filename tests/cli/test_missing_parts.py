@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from dataset_files import acdc_h5, nnunet
 
-from mona_infer.parts import install_command, requirements
+from mona_infer.system.optional_parts import install_command, requirements
 
 MAIN = """
 import sys

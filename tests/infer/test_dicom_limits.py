@@ -16,7 +16,7 @@ from pydicom.uid import DeflatedExplicitVRLittleEndian
 from mona_infer.errors import InputError
 from mona_infer.io.dicom import limits as dicom_limits
 from mona_infer.io.dicom.read import read_dicom
-from mona_infer.memory import memory_budget
+from mona_infer.system.memory_budget import memory_budget
 
 AXIAL = np.diag([-1.0, -1.0, 2.5, 1.0])
 SIZE = 16 << 20

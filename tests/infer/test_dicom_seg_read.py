@@ -16,7 +16,7 @@ from mona_infer.cli import app
 from mona_infer.errors import InputError
 from mona_infer.geometry.align import on_grid_of, on_one_grid
 from mona_infer.io.read import label_ids, read_frames, read_volume
-from mona_infer.memory import TooLarge
+from mona_infer.system.memory_budget import TooLarge
 from mona_infer.task import LabelClass
 from mona_infer.volume import Volume
 

@@ -12,8 +12,8 @@ import pytest
 
 from mona_infer import InputError, read_volume
 from mona_infer.cli import app
-from mona_infer.memory import TooLarge, sizes_in_words
 from mona_infer.segmenting.jobs import find_jobs
+from mona_infer.system.memory_budget import TooLarge, sizes_in_words
 
 
 @pytest.mark.parametrize("name", ["scan.nii.gz", "scan.nii", "scan.nrrd", "scan.mha", "scan.hdr"])

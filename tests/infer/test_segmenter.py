@@ -13,11 +13,11 @@ from mona_infer import Segmenter, Volume
 from mona_infer.errors import InputError
 from mona_infer.geometry.probabilities import in_steps, softmax
 from mona_infer.geometry.stack import SliceStack
-from mona_infer.memory import TooLarge, parse_size, resident
 from mona_infer.models.file import opened
 from mona_infer.segmenter import PLANNED
 from mona_infer.segmenting.components import keep_largest
 from mona_infer.segmenting.warnings import check_modality, doubts
+from mona_infer.system.memory_budget import TooLarge, parse_size, resident
 from mona_infer.task import Intensity
 
 AFFINE = np.diag([1.5, 1.5, 8.0, 1.0])

@@ -23,8 +23,8 @@ from mona_infer.io.dicom.header import Header
 from mona_infer.io.dicom.slice import Slice, shown
 from mona_infer.io.dicom.source import one_sentence, opened
 from mona_infer.io.dicom.stack import Stack
-from mona_infer.memory import TooLarge
-from mona_infer.parts import install_command, requirements
+from mona_infer.system.memory_budget import TooLarge
+from mona_infer.system.optional_parts import install_command, requirements
 
 PIXEL_DATA = 0x7FE00010
 CHUNK = 1 << 20

@@ -22,7 +22,7 @@ from pydicom.uid import DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian
 from mona_infer.errors import InputError, MonaError
 from mona_infer.io.dicom.limits import Meter, Metered
 from mona_infer.io.dicom.slice import shown
-from mona_infer.memory import size_in_words
+from mona_infer.system.memory_budget import size_in_words
 
 CHUNK = 1 << 20
 BOMB_BYTES, BOMB_RATIO = 512 << 20, 200  # as for NIfTI: real scans shrink 2- to 10-fold

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from mona_infer.errors import InputError, MissingPart
 from mona_infer.io.read import label_ids
-from mona_infer.memory import memory_budget
-from mona_infer.parts import install_command, requirements
+from mona_infer.system.memory_budget import memory_budget
+from mona_infer.system.optional_parts import install_command, requirements
 from mona_infer.volume import Volume
 from mona_train.data.adapters.reading import files_below, once
 from mona_train.data.case import Case, Part

@@ -24,7 +24,7 @@ from mona_infer.io.dicom.segmentation.grid import Grid, regular_grid
 from mona_infer.io.dicom.segmentation.pixels import planes_of
 from mona_infer.io.dicom.slice import shown
 from mona_infer.io.dicom.source import files_at, one_sentence, opened
-from mona_infer.memory import TooLarge
+from mona_infer.system.memory_budget import TooLarge
 from mona_infer.volume import Volume
 
 KINDS = {  # SOP class -> the values of SegmentationType it may have

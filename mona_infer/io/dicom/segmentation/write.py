@@ -23,7 +23,7 @@ from mona_infer.io.dicom.read import _ONE_AT_A_TIME
 from mona_infer.io.dicom.segmentation.read import LABEL_ID
 from mona_infer.io.dicom.stack import TILT
 from mona_infer.models.file import Model
-from mona_infer.parts import install_command, requirements
+from mona_infer.system.optional_parts import install_command, requirements
 from mona_infer.task import LabelClass
 from mona_infer.volume import Volume
 
