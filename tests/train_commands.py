@@ -15,7 +15,7 @@ import pytest
 from small_runs import QUICK
 from steps import one_thread
 
-from mona_infer.cli import main
+from mona_infer.cli.main import main
 
 MONA = Path(sys.executable).with_name("mona")
 # 12 steps of pre-training, 12 of fine-tuning.  Records: every 2nd step, and validations after 8, 12, 16 and 24.

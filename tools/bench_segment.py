@@ -193,8 +193,8 @@ def part_mona(model: Path, given: Path, out: Path) -> float:
     """The command itself, from reading to writing; the clock starts when its libraries are loaded."""
     import onnxruntime  # noqa: F401
 
-    import mona_infer.segment  # noqa: F401
-    from mona_infer.cli import app
+    import mona_infer.cli.segment  # noqa: F401
+    from mona_infer.cli.main import app
 
     start = time.perf_counter()
     app(["segment", str(given), "--out", str(out), "--model", str(model), "--overwrite"], standalone_mode=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mona_infer.cli import OutputCommand
+from mona_infer.cli.main import OutputCommand
 from mona_infer.errors import CheckFailed, InputError
 
 if TYPE_CHECKING:

@@ -54,7 +54,7 @@ def test_help_is_quick(args):
 
 
 def test_help_imports_nothing_heavy():
-    code = "import sys; sys.argv = ['mona', 'evaluate', '--help']\nfrom mona_infer.cli import main\n"
+    code = "import sys; sys.argv = ['mona', 'evaluate', '--help']\nfrom mona_infer.cli.main import main\n"
     code += "try: main()\nexcept SystemExit: print(sorted({'numpy', 'nibabel', 'torch', 'pydicom'} & set(sys.modules)))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.splitlines()[-1] == "[]"
@@ -85,7 +85,7 @@ def test_wrong_usage_is_one_sentence_and_exit_code_2(args, word, tmp_path):
 
 
 def test_every_command_in_the_table_works():
-    from mona_infer.cli import COMMANDS
+    from mona_infer.cli.main import COMMANDS
 
     for name in COMMANDS:
         assert mona(name, "--help").returncode == 0
@@ -216,8 +216,8 @@ def test_a_missing_prediction_is_an_error_not_a_smaller_mean(folders):
 def test_help_shows_flags_as_flags_and_gives_examples_that_parse(command):
     import shlex
 
-    from mona_infer.cli import app
-    from mona_infer.examples import EXAMPLES
+    from mona_infer.cli.examples import EXAMPLES
+    from mona_infer.cli.main import app
 
     text = mona(*command.split(), "--help").stdout
     assert "<bool>" not in text
@@ -281,7 +281,7 @@ def test_doctor_tells_what_is_missing_and_how_to_get_it():
 
 
 def test_doctor_calls_out_two_onnx_runtimes(monkeypatch):
-    from mona_infer import doctor
+    from mona_infer.cli import doctor
 
     monkeypatch.setattr(doctor, "version", lambda package: "1.30")
     found = doctor._onnx_runtime()[0]

@@ -9,7 +9,7 @@ import damaged
 import nibabel as nib
 import pytest
 
-from mona_infer.evaluate import match_cases, measure
+from mona_infer.cli.evaluate import match_cases, measure
 
 SAMPLE = 30
 GIGABYTE = 1 << 30
@@ -19,7 +19,7 @@ GIGABYTE = 1 << 30
 COMMAND = """
 import atexit, sys
 from pathlib import Path
-from mona_infer.cli import main
+from mona_infer.cli.main import main
 
 def report(path=sys.argv.pop(1)):
     peak = next(row for row in Path("/proc/self/status").read_text().splitlines() if row.startswith("VmHWM"))
@@ -34,7 +34,7 @@ import sys
 from pathlib import Path
 import damaged
 from mona_infer.errors import MonaError
-from mona_infer.evaluate import match_cases, measure
+from mona_infer.cli.evaluate import match_cases, measure
 
 reference, folder, first = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 for number in range(first, damaged.COUNT):

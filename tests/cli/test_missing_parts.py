@@ -17,7 +17,7 @@ class Absent:
         if name.partition(".")[0] in absent:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Absent())
-from mona_infer import cli
+from mona_infer.cli import main as cli
 """
 TRAINING = ("torch", "lightning_fabric", "safetensors", "onnx", "onnxscript", "h5py", "tensorboard", "triton")
 

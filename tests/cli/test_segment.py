@@ -20,7 +20,7 @@ IN_PROCESS = """
 import sys
 from pathlib import Path
 import damaged
-from mona_infer.cli import app
+from mona_infer.cli.main import app
 from mona_infer.errors import MonaError
 
 what, folder, good, count = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])

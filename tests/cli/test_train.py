@@ -330,7 +330,7 @@ def test_semi_supervised_learning_without_unlabelled_slices_is_refused_before_it
 
 
 def test_help_is_quick() -> None:
-    code = "import sys; sys.argv = ['mona', 'train', '--help']\nfrom mona_infer.cli import main\n"
+    code = "import sys; sys.argv = ['mona', 'train', '--help']\nfrom mona_infer.cli.main import main\n"
     code += "try: main()\nexcept SystemExit as e: print(e.code or 0, sorted({'numpy', 'torch'} & set(sys.modules)))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.splitlines()[-1] == "0 []"

@@ -12,7 +12,7 @@ from dicom_files import write_enhanced, write_series
 from orientations import rotation
 from pydicom.uid import generate_uid
 
-from mona_infer.cli import app
+from mona_infer.cli.main import app
 from mona_infer.errors import CheckFailed, InputError, MissingPart
 from mona_infer.io.dicom.segmentation.write import CONCEPTS, check_origin
 from mona_infer.io.read import read_volume

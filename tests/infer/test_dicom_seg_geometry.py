@@ -12,7 +12,7 @@ from pydicom.sequence import Sequence
 from pydicom.uid import generate_uid
 from seg_readers import READERS, by_highdicom, disagreements
 
-from mona_infer.cli import app
+from mona_infer.cli.main import app
 
 pytest.importorskip("highdicom")
 AXIAL = np.diag([-1.5, -1.25, 10.0, 1.0])

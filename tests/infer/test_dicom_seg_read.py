@@ -12,7 +12,7 @@ from dicom_files import write_series
 from orientations import rotation
 from pydicom.uid import DeflatedExplicitVRLittleEndian, RLELossless, generate_uid
 
-from mona_infer.cli import app
+from mona_infer.cli.main import app
 from mona_infer.errors import InputError
 from mona_infer.geometry.align import on_grid_of, on_one_grid
 from mona_infer.io.read import label_ids, read_frames, read_volume

@@ -13,7 +13,7 @@ import pytest
 from dicom_files import write_enhanced, write_series
 from pydicom.uid import BasicTextSRStorage
 
-from mona_infer.cli import app
+from mona_infer.cli.main import app
 from mona_infer.errors import InputError
 from mona_infer.io.read import read_volume
 
@@ -154,7 +154,7 @@ def test_series_are_listed_in_words(mixed, capsys):
 
 def test_the_list_needs_no_torch(twins):
     program = (
-        "import sys\nsys.modules['torch'] = None\nfrom mona_infer.cli import app\n"
+        "import sys\nsys.modules['torch'] = None\nfrom mona_infer.cli.main import app\n"
         "app(['data', 'series', sys.argv[1], '--json', 's.json'], standalone_mode=False)\n"
         "assert not [name for name in sys.modules if name.startswith('torch.')]\n"
     )

@@ -11,7 +11,7 @@ from itk_files import itk_volume, itk_write, sitk
 from orientations import rotation
 
 from mona_infer import InputError, read_volume
-from mona_infer.cli import app
+from mona_infer.cli.main import app
 from mona_infer.task import LabelClass
 
 AFFINE = np.eye(4)

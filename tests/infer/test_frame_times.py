@@ -11,7 +11,7 @@ import pytest
 from dicom_files import write_enhanced, write_series
 from pydicom.uid import generate_uid
 
-from mona_infer.cli import app
+from mona_infer.cli.main import app
 from mona_infer.io.read import read_frames, read_volume
 
 AFFINE = np.diag([-1.5, -1.5, 8.0, 1.0])

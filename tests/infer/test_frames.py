@@ -13,7 +13,7 @@ import pytest
 from dicom_files import write_enhanced, write_series
 from pydicom.uid import generate_uid
 
-from mona_infer.cli import app
+from mona_infer.cli.main import app
 from mona_infer.errors import CheckFailed, InputError
 from mona_infer.io.read import read_frames
 from mona_infer.segmenting.cine import ejection, left_ventricle
@@ -152,7 +152,7 @@ def test_the_left_ventricle_by_any_of_its_names():
 def test_frames_are_read_one_at_a_time(here):
     """A cine costs no more memory than a few of its frames."""
     program = (
-        "import sys\nfrom mona_infer.cli import app\n"
+        "import sys\nfrom mona_infer.cli.main import app\n"
         "app(['segment', 'long.nii.gz', '--out', sys.argv[1], '--frame', sys.argv[1].partition('.')[0], "
         "'--model', 'model.onnx'], standalone_mode=False)\n"
         "print(next(int(row.split()[1]) for row in open('/proc/self/status') if row.startswith('VmHWM')))"

@@ -60,7 +60,7 @@ def test_peak_memory_of_a_ct(tmp_path, rule, axes):
 
 SEGMENT = """
 import sys
-from mona_infer.cli import app
+from mona_infer.cli.main import app
 app(["segment", *sys.argv[1:]], standalone_mode=False)
 print(next(int(row.split()[1]) * 1024 for row in open("/proc/self/status") if row.startswith("VmHWM")))
 """

@@ -10,7 +10,7 @@ import pytest
 from itk_files import itk_volume
 
 from mona_infer import read_volume
-from mona_infer.cli import app
+from mona_infer.cli.main import app
 from mona_infer.io.nifti import write_mask
 
 AFFINE = np.array([[-1.5, 0, 0, 90], [0, 1.4, 0, -120], [0, 0, 7.0, 33], [0, 0, 0, 1.0]])

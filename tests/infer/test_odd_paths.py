@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mona_infer import InputError, read_volume
-from mona_infer.cli import app
+from mona_infer.cli.main import app
 from mona_infer.segmenting.jobs import find_jobs
 from mona_infer.system.memory_budget import TooLarge, sizes_in_words
 

@@ -12,7 +12,7 @@ import pytest
 from dicom_files import write_series
 from PIL import Image
 
-from mona_infer.cli import app
+from mona_infer.cli.main import app
 from mona_infer.errors import CheckFailed, InputError
 from mona_infer.models.find import find_model
 from mona_infer.segmenting.jobs import LEFT_BEHIND, find_jobs

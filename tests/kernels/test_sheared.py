@@ -99,7 +99,7 @@ def test_evaluate_measures_in_true_geometry(tmp_path):
     """It was 25.91 mm by column lengths where 24.82 mm is true, of one such pair."""
     import json
 
-    from mona_infer.cli import app
+    from mona_infer.cli.main import app
     from mona_infer.io.nifti import write_mask
 
     rng = np.random.default_rng(0)

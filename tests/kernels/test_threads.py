@@ -18,4 +18,4 @@ def test_one_openmp_in_training_and_none_in_inference() -> None:
     of_torch = openmp_after("import torch")
     assert len(of_torch) == 1
     assert openmp_after("import mona_kernels.ops") == of_torch
-    assert openmp_after("import mona_kernels.native, mona_infer.segment") == set()
+    assert openmp_after("import mona_kernels.native, mona_infer.cli.segment") == set()

@@ -9,7 +9,7 @@ import pytest
 import torch
 from small_runs import SIDE, TASK, slices_of, small_config, write_dataset
 
-from mona_infer.cli import app
+from mona_infer.cli.main import app
 from mona_infer.engines.onnx import OnnxEngine
 from mona_infer.errors import CheckFailed, InputError, MissingPart
 from mona_infer.models.file import opened, read_model, seal

@@ -15,18 +15,18 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from mona_infer import __version__
+from mona_infer.cli.pipes import outlive_readers
 from mona_infer.errors import MonaError
-from mona_infer.pipes import outlive_readers
 
 # name -> ("module:function" or "module:Typer", what `mona --help` says).  Only here may mona_infer name mona_train.
 COMMANDS = {
     "train": ("mona_train.train:train", "Train a network from many scans and few labels."),
     "export": ("mona_train.export:export", "Make a model file of a run, and check it against the run."),
-    "segment": ("mona_infer.segment:segment", "Segment a scan, or a folder of scans, with an exported model."),
-    "evaluate": ("mona_infer.evaluate:evaluate", "Measure masks against references: DSC, NSD, ASD, HD95."),
+    "segment": ("mona_infer.cli.segment:segment", "Segment a scan, or a folder of scans, with an exported model."),
+    "evaluate": ("mona_infer.cli.evaluate:evaluate", "Measure masks against references: DSC, NSD, ASD, HD95."),
     "data": ("mona_train.data.commands:app", "Prepare a data set, check it, show what is in it."),
     "demo": ("mona_train.demo:demo", "Train on a small phantom, compare with supervised learning, draw a picture."),
-    "doctor": ("mona_infer.doctor:doctor", "Show which parts work here, and how to install those that do not."),
+    "doctor": ("mona_infer.cli.doctor:doctor", "Show which parts work here, and how to install those that do not."),
 }
 # What of the optional packages a command cannot begin without: one that is missing is named before any work is done.
 NEEDS = {
@@ -51,7 +51,7 @@ class LazyCommand(TyperCommand):
         module, _, name = self._target.partition(":")
         app = getattr(importlib.import_module(module), name)
         if not isinstance(app, typer.Typer):  # a single function; a group of commands is a Typer already
-            from mona_infer.examples import shown
+            from mona_infer.cli.examples import shown
 
             function, app = app, typer.Typer(add_completion=False, pretty_exceptions_enable=False)
             app.command(name=self.name, cls=OutputCommand, epilog=shown(str(self.name)))(function)
@@ -93,7 +93,7 @@ class LazyGroup(TyperGroup):
         if ctx.resilient_parsing:  # a shell asks how to go on
             return super().parse_args(ctx, args)
         if args[:1] in (["--install-completion"], ["--show-completion"]):
-            from mona_infer.completion import complete
+            from mona_infer.cli.completion import complete
 
             complete(args[0], args[1] if len(args) > 1 else None)
             raise typer.Exit
@@ -125,7 +125,7 @@ def main() -> NoReturn:
     """Run a command; whatever the user can mend ends as one sentence on standard error."""
     outlive_readers()
     if "_MONA_COMPLETE" in os.environ:
-        from mona_infer.completion import prepare
+        from mona_infer.cli.completion import prepare
 
         prepare()
     try:
