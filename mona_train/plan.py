@@ -10,7 +10,7 @@ from mona_infer.engines.tensorrt import PROFILE, TensorrtEngine, build_plan, fac
 from mona_infer.errors import CheckFailed, MissingPart
 from mona_infer.io.atomic import write_text
 from mona_infer.models.file import Model, write_model
-from mona_train.export import words
+from mona_train.cli.export import words
 from mona_train.parity import certify, read_parity
 
 ENDS = ("min", "opt", "max")

@@ -20,12 +20,12 @@ from mona_infer.errors import MonaError
 
 # name -> ("module:function" or "module:Typer", what `mona --help` says).  Only here may mona_infer name mona_train.
 COMMANDS = {
-    "train": ("mona_train.train:train", "Train a network from many scans and few labels."),
-    "export": ("mona_train.export:export", "Make a model file of a run, and check it against the run."),
+    "train": ("mona_train.cli.train:train", "Train a network from many scans and few labels."),
+    "export": ("mona_train.cli.export:export", "Make a model file of a run, and check it against the run."),
     "segment": ("mona_infer.cli.segment:segment", "Segment a scan, or a folder of scans, with an exported model."),
     "evaluate": ("mona_infer.cli.evaluate:evaluate", "Measure masks against references: DSC, NSD, ASD, HD95."),
-    "data": ("mona_train.data.commands:app", "Prepare a data set, check it, show what is in it."),
-    "demo": ("mona_train.demo:demo", "Train on a small phantom, compare with supervised learning, draw a picture."),
+    "data": ("mona_train.cli.data:app", "Prepare a data set, check it, show what is in it."),
+    "demo": ("mona_train.cli.demo:demo", "Train on a small phantom, compare with supervised learning, draw a picture."),
     "doctor": ("mona_infer.cli.doctor:doctor", "Show which parts work here, and how to install those that do not."),
 }
 # What of the optional packages a command cannot begin without: one that is missing is named before any work is done.

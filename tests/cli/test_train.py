@@ -22,7 +22,7 @@ import pytest
 from small_runs import kept, write_dataset
 from train_commands import DATA, RUN, SET, SETTINGS, mona, start
 
-from mona_train import train
+from mona_train.cli import train
 from mona_train.config import PRESETS, Config
 from mona_train.methods import METHODS
 from mona_train.run import checkpoint

@@ -14,12 +14,13 @@ from mona_infer.engines.onnx import OnnxEngine
 from mona_infer.errors import CheckFailed, InputError, MissingPart
 from mona_infer.models.file import opened, read_model, seal
 from mona_infer.volume import Volume
-from mona_train import export, graph, parity, quantise
+from mona_train import graph, parity, quantise
+from mona_train.cli import export
+from mona_train.cli.export import export_run, load_run, newest_run
 from mona_train.data.adapters import locate
 from mona_train.data.case import Case
 from mona_train.data.prepare import prepare
 from mona_train.data.resolved import resolve
-from mona_train.export import export_run, load_run, newest_run
 from mona_train.half import rounded, to_fp16
 from mona_train.networks import UNet
 from mona_train.parity import certify, keep, read_parity

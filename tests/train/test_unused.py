@@ -7,9 +7,9 @@ from dataset_files import acdc_challenge, decathlon, lits, mask, mmwhs, nnunet, 
 from typer.testing import CliRunner
 
 from mona_infer.errors import InputError
+from mona_train.cli.data import app
 from mona_train.data.adapters import adapter_named
 from mona_train.data.check import problems
-from mona_train.data.commands import app
 from mona_train.data.unused import unused, warnings
 
 RUN = CliRunner()
