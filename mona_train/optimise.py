@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mona_train.config import Optimiser
+from mona_train.config.schema import Optimiser
 
 
 def optimiser(settings: Optimiser, networks: list[nn.Module], *, nesterov: bool) -> torch.optim.Optimizer:

@@ -15,7 +15,7 @@ from lightning_fabric import Fabric
 from mona_infer.errors import CheckFailed, InputError
 from mona_infer.io.atomic import write_text
 from mona_infer.viewing.pictures import montage
-from mona_train.config import Config
+from mona_train.config.schema import Config
 from mona_train.data.cache import Cache
 from mona_train.data.case import Case
 from mona_train.data.resolved import Resolved

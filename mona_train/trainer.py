@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from mona_infer.errors import InputError
 from mona_infer.task import Task
-from mona_train.config import Config, Optimiser
+from mona_train.config.schema import Config, Optimiser
 from mona_train.data.cache import Cache
 from mona_train.data.split import Split
 from mona_train.data.stream import step_generator, streams

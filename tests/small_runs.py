@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from steps import CLASSES, blobs
 
 from mona_infer.task import CARDIAC, Task
-from mona_train.config import Batch, Config, Every, Optimiser, preset, with_stages
+from mona_train.config.schema import Batch, Config, Every, Optimiser, preset, with_stages
+from mona_train.config.toml import with_value
 from mona_train.data.cache import Cache
 from mona_train.data.split import Split
 from mona_train.methods import stages_of
-from mona_train.settings import with_value
 from mona_train.trainer import Trainer
 
 SIDE, SLICES = 32, 4

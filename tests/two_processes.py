@@ -25,7 +25,7 @@ from mona_infer.task import CARDIAC
 from mona_kernels.ops import OPS
 from mona_kernels.ops.sampling import Census
 from mona_train import trainer as trainer_module
-from mona_train.config import Batch, Config, Optimiser
+from mona_train.config.schema import Batch, Config, Optimiser
 from mona_train.data.cache import Cache
 from mona_train.data.split import Split, split
 from mona_train.methods.acr import ACR

@@ -149,8 +149,8 @@ def prepared(name: str, source: Path | None, out: Path | None = None, size: str 
 
 def _size_of(preset: str | None) -> str:
     """The size of slices that a preset trains on; by default the preset that `mona train` takes here."""
-    from mona_train.config import preset as preset_of
-    from mona_train.default_preset import default_preset
+    from mona_train.config.default_preset import default_preset
+    from mona_train.config.schema import preset as preset_of
 
     name = preset or default_preset()[0]
     rows, columns = preset_of(name, dataset="").size

@@ -11,7 +11,7 @@ import typer
 from mona_infer.errors import InputError
 
 if TYPE_CHECKING:
-    from mona_train.config import Config
+    from mona_train.config.schema import Config
     from mona_train.data.cache import Cache
     from mona_train.data.case import Adapter
 
@@ -61,7 +61,7 @@ def demo(
 
 
 def _config(method: str, seed: int, steps: int) -> Config:
-    from mona_train.config import Every, preset, with_stages
+    from mona_train.config.schema import Every, preset, with_stages
     from mona_train.methods import stages_of
 
     config = preset("quick", dataset="phantom", method=method, ratio=LABELLED, seed=seed)

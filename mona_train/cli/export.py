@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from mona_infer.models.file import Model
     from mona_infer.task import Task
-    from mona_train.config import Config
+    from mona_train.config.schema import Config
     from mona_train.data.resolved import Resolved
     from mona_train.parity import Parity
 

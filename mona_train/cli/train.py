@@ -14,7 +14,7 @@ import typer
 from mona_infer.errors import CheckFailed, InputError
 
 if TYPE_CHECKING:
-    from mona_train.config import Config
+    from mona_train.config.schema import Config
     from mona_train.session import Data, Session
 
 
@@ -46,12 +46,12 @@ def train(
     profile: bool = typer.Option(False, "--profile", help="Measure what a step is made of, print it, train nothing."),
 ) -> None:
     """Train a network from many scans and few labels, measure it, and keep it in a run folder."""
-    from mona_train.config import preset as preset_of
-    from mona_train.config import with_stages
-    from mona_train.default_preset import default_preset
+    from mona_train.config.default_preset import default_preset
+    from mona_train.config.schema import preset as preset_of
+    from mona_train.config.schema import with_stages
+    from mona_train.config.toml import with_value
     from mona_train.methods import stages_of
     from mona_train.run.folder import read_config
-    from mona_train.settings import with_value
 
     if resume is not None:
         _refuse_changes(ctx, resume)

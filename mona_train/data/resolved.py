@@ -16,7 +16,7 @@ from typing import Any
 from mona_infer.errors import InputError
 from mona_infer.io.atomic import write_text
 from mona_infer.task import Task
-from mona_train.config import Config
+from mona_train.config.schema import Config
 from mona_train.data.adapters import adapter_named, adapters, locate, recognise
 from mona_train.data.cache import Cache, default_folder
 from mona_train.data.case import Adapter, Case

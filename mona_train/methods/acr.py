@@ -17,6 +17,7 @@ from mona_infer.errors import InputError
 from mona_kernels.ops import OPS
 from mona_train.augment import ACR as STRENGTH
 from mona_train.augment import diffeo, equivariance, jitter, weak
+from mona_train.config.toml import within
 from mona_train.losses.neighbours import nearest_neighbours
 from mona_train.losses.supervised import supervised
 from mona_train.losses.tailness import Tailness
@@ -28,7 +29,6 @@ from mona_train.methods.views import mixed_view, size_of, weak_view
 from mona_train.networks.heads import DIM, Norm, Predictor, ProjectionHead
 from mona_train.networks.representation import RepresentationHead
 from mona_train.networks.unet import UNet, UNetOutput
-from mona_train.settings import within
 
 PRINCIPLES = ("tailness", "consistency", "diversity")
 

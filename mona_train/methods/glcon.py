@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mona_train.augment import GLCON, jitter
+from mona_train.config.toml import within
 from mona_train.losses.relational import relational_kl
 from mona_train.losses.supervised import supervised
 from mona_train.losses.windows import draw_windows
@@ -22,7 +23,6 @@ from mona_train.methods.base import Losses, Step
 from mona_train.methods.views import size_of, weak_batch
 from mona_train.networks.heads import DIM, LocalHead, LocalPredictor, Norm, Predictor, ProjectionHead
 from mona_train.networks.unet import UNet, UNetOutput
-from mona_train.settings import within
 
 PREDICTOR = {"projector": "predictor", "local": "local_predictor"}  # of each head, the student's alone
 

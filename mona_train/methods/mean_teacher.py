@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mona_train.config.toml import within
 from mona_train.losses.supervised import supervised
 from mona_train.methods import base
 from mona_train.methods.base import Losses, Step, sigmoid_rampup
 from mona_train.methods.views import weak_batch
 from mona_train.networks.unet import UNetOutput
-from mona_train.settings import within
 
 EPOCHS = 200  # the ramp rises in as many steps: every 150 of 30,000
 QUIET = 30  # no consistency in the first 30th: 1,000 of 30,000

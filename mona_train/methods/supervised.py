@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mona_train.augment import View, weak
+from mona_train.config.toml import within
 from mona_train.losses.supervised import supervised
 from mona_train.methods import base
 from mona_train.methods.base import Losses, Step
 from mona_train.methods.views import size_of, strong_view, weak_view
 from mona_train.networks.unet import UNetOutput
-from mona_train.settings import within
 
 
 @dataclass(frozen=True)

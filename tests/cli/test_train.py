@@ -23,7 +23,7 @@ from small_runs import kept, write_dataset
 from train_commands import DATA, RUN, SET, SETTINGS, mona, start
 
 from mona_train.cli import train
-from mona_train.config import PRESETS, Config
+from mona_train.config.schema import PRESETS, Config
 from mona_train.methods import METHODS
 from mona_train.run import checkpoint
 from mona_train.run.folder import read_config, write_config

@@ -13,7 +13,7 @@ from steps import one_thread
 from torch import Tensor, nn
 
 from mona_train import methods
-from mona_train.config import Batch, Config, Optimiser
+from mona_train.config.schema import Batch, Config, Optimiser
 from mona_train.methods import ACR, METHODS, GLCon, MeanTeacher, Supervised, base
 from mona_train.methods.base import Losses, Step
 from mona_train.optimise import average_, optimiser, rate, teacher_of, teaching_mode

@@ -24,7 +24,7 @@ from steps import one_thread
 from torch import Tensor
 from two_processes import config_of, data_of, gradients_of, memory_of, parameters_of
 
-from mona_train.config import Config
+from mona_train.config.schema import Config
 from mona_train.data.prepare import STEPS
 from mona_train.data.stream import step_generator, streams
 from mona_train.methods.base import Losses, Step

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mona_infer.errors import InputError
-from mona_train.settings import from_toml, to_toml, with_value
+from mona_train.config.toml import from_toml, to_toml, with_value
 
 
 @dataclass(frozen=True)

@@ -162,7 +162,7 @@ def test_prepare_names_five_and_counts_the_rest_and_check_names_all(tmp_path, mo
 def test_prepare_makes_what_train_uses_and_says_so(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     nnunet(Path("mine"))
-    monkeypatch.setattr("mona_train.default_preset.default_preset", lambda: ("cpu", ""))
+    monkeypatch.setattr("mona_train.config.default_preset.default_preset", lambda: ("cpu", ""))
     done = RUN.invoke(app, ["prepare", "./mine"])
     assert done.stderr.splitlines() == [
         "for preset cpu, which `mona train` takes on this machine: slices of 128x128",

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from mona_infer.errors import InputError
 from mona_kernels import Kernels
-from mona_train.settings import within
+from mona_train.config.toml import within
 
 LARGEST = 4096  # side of a slice
 WIDEST = 16  # times the paper's U-Net: 4,096 channels at its deepest level, 2 GB of weights
