@@ -55,7 +55,7 @@ def keep(network: Any, cases: Iterable[Case], task: Task, path: Path) -> None:
     """Write the parity set of a network: a few of `cases`, spread evenly; without cases, nothing."""
     import torch
 
-    from mona_train.full_precision import full_precision
+    from mona_train.engine.full_precision import full_precision
     from mona_train.run.checkpoint import weights_hash
 
     every = list(cases)

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 @pytest.fixture(autouse=True, scope="session")
 def freed_memory_goes_back() -> Iterator[None]:
     """`mona train` called in this process must not change malloc for the tests that measure memory after it."""
-    with mock.patch("mona_train.allocator.keep_freed_memory"):
+    with mock.patch("mona_train.engine.allocator.keep_freed_memory"):
         yield
 
 

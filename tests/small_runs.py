@@ -19,8 +19,8 @@ from mona_train.config.schema import Batch, Config, Every, Optimiser, preset, wi
 from mona_train.config.toml import with_value
 from mona_train.data.cache import Cache
 from mona_train.data.split import Split
+from mona_train.engine.trainer import Trainer
 from mona_train.methods import stages_of
-from mona_train.trainer import Trainer
 
 SIDE, SLICES = 32, 4
 LABELLED, PATIENTS = 2, 7  # patients with labels to learn from, and all of them

@@ -24,16 +24,16 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from mona_infer.task import CARDIAC
 from mona_kernels.ops import OPS
 from mona_kernels.ops.sampling import Census
-from mona_train import trainer as trainer_module
 from mona_train.config.schema import Batch, Config, Optimiser
 from mona_train.data.cache import Cache
 from mona_train.data.split import Split, split
+from mona_train.engine import trainer as trainer_module
+from mona_train.engine.distributed import Processes
+from mona_train.engine.trainer import Trainer
 from mona_train.methods.acr import ACR
 from mona_train.methods.base import Step
 from mona_train.methods.glcon import GLCon
 from mona_train.run.checkpoint import weights_hash
-from mona_train.trainer import Trainer
-from mona_train.world import Processes
 
 SIZE, PATIENTS, SLICES = 32, 4, 7  # 14 labelled and 14 unlabelled slices, 8 a step: epochs end in mid-step
 OPTIMISERS = {"sgd": Optimiser(weight_decay=1e-2), "adamw": Optimiser(kind="adamw", lr=1e-3)}

@@ -74,9 +74,9 @@ def _train(config: Config, folder: Path, adapter: Adapter, source: Path, cache: 
     from lightning_fabric import Fabric
 
     from mona_train.data.resolved import resolve
+    from mona_train.engine.session import Data, Session
+    from mona_train.engine.validate import validate
     from mona_train.run.folder import write_config
-    from mona_train.session import Data, Session
-    from mona_train.validate import validate
 
     resolved = resolve(config, adapter, source, cache)
     data = Data(config, resolved, cache)

@@ -15,7 +15,7 @@ from mona_infer.errors import CheckFailed, InputError
 
 if TYPE_CHECKING:
     from mona_train.config.schema import Config
-    from mona_train.session import Data, Session
+    from mona_train.engine.session import Data, Session
 
 
 MAY_CHANGE = ("resume", "data", "devices", "profile")  # when a run is resumed
@@ -105,9 +105,9 @@ def _run(
 
     from lightning_fabric import Fabric
 
-    from mona_train.allocator import keep_freed_memory
+    from mona_train.engine.allocator import keep_freed_memory
+    from mona_train.engine.session import Session
     from mona_train.run.lock import only_one
-    from mona_train.session import Session
 
     if not resumed and (folder / "run.toml").exists():
         raise InputError(f"{folder} holds a run already; go on with `mona train --resume {folder}` or choose --out")
@@ -129,8 +129,8 @@ def _run(
         stack.enter_context(_memory_in_words(config))
         session = Session(config, folder, found, fabric)
         if profile:
-            from mona_train.profile import print_profile
-            from mona_train.profile import profile as measure
+            from mona_train.engine.profile import print_profile
+            from mona_train.engine.profile import profile as measure
 
             (print_profile if main else measure)(session.trainer)
             return
@@ -144,9 +144,9 @@ def _run(
 def _train(session: Session, *, main: bool, devices: int) -> None:
     import shlex
 
+    from mona_train.engine.session import Interrupted
     from mona_train.report import print_results
     from mona_train.run.folder import write_config
-    from mona_train.session import Interrupted
 
     folder, data = session.folder, session.data
     if main:
@@ -215,7 +215,7 @@ def _processes(devices: int) -> dict[str, Any]:
 def _data(config: Config, folder: Path, resumed: bool, moved: Path | None) -> Data:
     from mona_train.data.prepare import prepare
     from mona_train.data.resolved import check_settings, find_cache, find_data, goes_on, read_resolved, resolve
-    from mona_train.session import Data
+    from mona_train.engine.session import Data
 
     before = read_resolved(folder) if resumed else None
     if before is not None:
@@ -235,7 +235,7 @@ def _data(config: Config, folder: Path, resumed: bool, moved: Path | None) -> Da
 
 def _cost(session: Session) -> str:
     """What lies ahead, from one pass of the U-Net measured here."""
-    from mona_train.profile import seconds_per_pass
+    from mona_train.engine.profile import seconds_per_pass
     from mona_train.run.display import span
 
     trainer, config = session.trainer, session.config

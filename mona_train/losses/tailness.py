@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from mona_kernels.ops import OPS, Kernels
 from mona_kernels.ops.contrast import MODES, Mode
 from mona_kernels.ops.sampling import Census, thresholds
+from mona_train.engine.distributed import World
 from mona_train.networks.representation import RepresentationHead
-from mona_train.world import World
 
 ALONE = World()
 

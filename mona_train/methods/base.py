@@ -17,8 +17,8 @@ from torch import Generator, Tensor, nn
 
 from mona_kernels.ops import Kernels
 from mona_train.data.stream import LabelledBatch, UnlabelledBatch
+from mona_train.engine.distributed import World
 from mona_train.networks.unet import UNet
-from mona_train.world import World
 
 Losses = dict[str, Tensor]
 

@@ -25,12 +25,12 @@ from torch import Tensor, nn
 
 from mona_infer.errors import InputError
 from mona_kernels.ops import NATIVE, OPS, REFERENCE, Kernels, Ops
+from mona_train.engine.optimise import average_
 from mona_train.losses.unsupervised import unsupervised
 from mona_train.methods import acr
 from mona_train.methods.acr import ACR
 from mona_train.methods.base import Step
 from mona_train.networks.unet import UNetOutput
-from mona_train.optimise import average_
 
 CALM = 1e-4  # a learning rate
 SMALL = {"queries": 16, "keys": 32, "ring": 64, "bank": 6, "dim": 32}

@@ -18,9 +18,9 @@ from told import by_hand, slices, told_step, turned
 from torch import Tensor
 
 from mona_train.data.stream import UnlabelledBatch
+from mona_train.engine.distributed import World
 from mona_train.methods.acr import ACR
 from mona_train.methods.base import Step
-from mona_train.world import World
 
 POOL = 12  # slices in the data set, so that the same ones come again
 BANK = 14  # rows: not a multiple of the batch

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from mona_kernels.ops import NATIVE, REFERENCE
 from mona_train import augment
+from mona_train.engine.distributed import World
 from mona_train.methods import acr
 from mona_train.methods.acr import ACR
 from mona_train.methods.base import Losses, Step
-from mona_train.world import World
 
 SMALL = {"queries": 16, "keys": 32, "ring": 64, "bank": 6, "dim": 32}
 LABELLED = 2  # slices in a batch, and the first of them

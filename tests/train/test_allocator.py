@@ -10,7 +10,7 @@ import pytest
 
 TOUCH = """
 import resource, sys, torch
-from mona_train.allocator import keep_freed_memory
+from mona_train.engine.allocator import keep_freed_memory
 if sys.argv[1] == "kept":
     keep_freed_memory()
 for _ in range(20):  # the first ones leave gaps that are too small for the next

@@ -201,7 +201,7 @@ def test_the_first_estimate_is_of_warm_steps(capsys: pytest.CaptureFixture[str],
     ],
 )
 def test_the_estimate_before_a_run_waits_until_passes_are_warm(times: list[float], tried: int) -> None:
-    from mona_train.profile import steady
+    from mona_train.engine.profile import steady
 
     assert [steady(times[:n]) for n in range(tried + 1)] == [False] * tried + [True]
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mona_train.divergence import Diverged, Watch
-from mona_train.world import World
+from mona_train.engine.distributed import World
+from mona_train.engine.divergence import Diverged, Watch
 
 NAN, INF = torch.tensor(float("nan")), torch.tensor(float("inf"))
 ONE = torch.tensor(1.0)

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from steps import STILL, calls_of, following, one_thread, stage_of, step_of, with_gradient, within, without_dropout
 from torch import Tensor, nn
 
+from mona_train.engine.distributed import World
 from mona_train.losses.neighbours import nearest_neighbours
 from mona_train.losses.relational import relational_kl
 from mona_train.losses.supervised import supervised
@@ -21,7 +22,6 @@ from mona_train.memory import Bank
 from mona_train.methods import glcon
 from mona_train.methods.base import Losses, Step
 from mona_train.methods.glcon import GLCon
-from mona_train.world import World
 
 
 @pytest.fixture(autouse=True)

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from mona_train import methods
 from mona_train.config.schema import Batch, Config, Optimiser
+from mona_train.engine.optimise import average_, optimiser, rate, teacher_of, teaching_mode
 from mona_train.methods import ACR, METHODS, GLCon, MeanTeacher, Supervised, base
 from mona_train.methods.base import Losses, Step
-from mona_train.optimise import average_, optimiser, rate, teacher_of, teaching_mode
 
 STUDENT_DECAY = 0.25  # of Probe's EMA, and not the run's
 

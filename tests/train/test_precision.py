@@ -10,8 +10,8 @@ from lightning_fabric import Fabric
 from small_runs import TASK, small_cache, small_config, small_split
 from steps import calls_of, one_thread
 
+from mona_train.engine.trainer import Trainer
 from mona_train.methods import METHODS
-from mona_train.trainer import Trainer
 
 
 @pytest.fixture(autouse=True)

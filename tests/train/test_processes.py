@@ -27,11 +27,11 @@ from two_processes import config_of, data_of, gradients_of, memory_of, parameter
 from mona_train.config.schema import Config
 from mona_train.data.prepare import STEPS
 from mona_train.data.stream import step_generator, streams
+from mona_train.engine.distributed import World
+from mona_train.engine.optimise import average_, optimiser, rate, teaching_mode
+from mona_train.engine.trainer import Trainer
 from mona_train.methods.base import Losses, Step
-from mona_train.optimise import average_, optimiser, rate, teaching_mode
 from mona_train.run import checkpoint, metrics
-from mona_train.trainer import Trainer
-from mona_train.world import World
 
 pytestmark = pytest.mark.xdist_group("processes")
 

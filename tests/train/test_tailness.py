@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mona_kernels.ops.contrast import MODES
+from mona_train.engine.distributed import World
 from mona_train.losses.tailness import Tailness
 from mona_train.networks.representation import RepresentationHead
-from mona_train.world import World
 
 CHANNELS, DIM, SIZE = (5, 4, 3, 2, 2), 6, (16, 32)
 SMALL = {"queries": 3, "keys": 7, "ring": 12, "fill": 5}  # the ring goes round in the third step

@@ -27,20 +27,21 @@ from torch import Tensor, nn
 
 from mona_infer.errors import InputError
 from mona_infer.volume import Volume
-from mona_train import methods, session
+from mona_train import methods
 from mona_train.config.schema import Config, Every, Optimiser
 from mona_train.config.toml import with_value
 from mona_train.data.case import Case
+from mona_train.engine import session
+from mona_train.engine.optimise import rate
+from mona_train.engine.session import Interrupted, Session
+from mona_train.engine.trainer import Trainer, spans
+from mona_train.engine.validate import summary, validate
 from mona_train.methods import base
 from mona_train.methods.base import Losses, Step, Turn
 from mona_train.networks.unet import UNetOutput
-from mona_train.optimise import rate
 from mona_train.run import checkpoint
 from mona_train.run.checkpoint import weights_hash
 from mona_train.run.metrics import read
-from mona_train.session import Interrupted, Session
-from mona_train.trainer import Trainer, spans
-from mona_train.validate import summary, validate
 
 METHODS = ("mona", "mean-teacher", "unet-l")
 SGD = Optimiser()

@@ -19,7 +19,9 @@ from mona_train.config.schema import Config
 from mona_train.data.cache import Cache
 from mona_train.data.case import Case
 from mona_train.data.resolved import Resolved
-from mona_train.divergence import Diverged, Watch
+from mona_train.engine.divergence import Diverged, Watch
+from mona_train.engine.trainer import Trainer
+from mona_train.engine.validate import Scored, summary, validate
 from mona_train.methods import stages_of
 from mona_train.networks.unet import STRIDE
 from mona_train.parity import FULL, keep
@@ -29,8 +31,6 @@ from mona_train.run.display import Display
 from mona_train.run.folder import clear
 from mona_train.run.log import Log
 from mona_train.run.metrics import MetricsLog
-from mona_train.trainer import Trainer
-from mona_train.validate import Scored, summary, validate
 
 SHOWN = 4  # cases in the picture of a validation
 

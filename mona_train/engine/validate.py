@@ -18,7 +18,7 @@ from mona_infer.viewing.pictures import Picture, overlay
 from mona_infer.volume import Volume
 from mona_kernels.native import Labels
 from mona_train.data.case import Case
-from mona_train.full_precision import full_precision
+from mona_train.engine.full_precision import full_precision
 
 SLICES = 16  # at a time through the network
 

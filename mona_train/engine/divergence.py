@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor, nn
 
-from mona_train.world import World
+from mona_train.engine.distributed import World
 
 NEVER = float("inf")
 

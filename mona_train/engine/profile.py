@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from mona_train.engine.trainer import Trainer
 from mona_train.methods.base import Losses
 from mona_train.networks.unet import UNetOutput
-from mona_train.trainer import Trainer
 
 PASSES = ("teacher", "student", "equivariance pass")  # parts that are a U-Net and nothing else
 WARM, STEPS = 2, 8

@@ -22,11 +22,11 @@ from mona_train.config.schema import Config, Optimiser
 from mona_train.data.cache import Cache
 from mona_train.data.split import Split
 from mona_train.data.stream import step_generator, streams
+from mona_train.engine.distributed import Processes, World
+from mona_train.engine.optimise import average_, optimiser, rate, teacher_of, teaching_mode
 from mona_train.methods import stages_of
 from mona_train.methods.base import Losses, Stage, Step, Turn
-from mona_train.optimise import average_, optimiser, rate, teacher_of, teaching_mode
 from mona_train.run import checkpoint
-from mona_train.world import Processes, World
 
 INITIALISATION, DROPOUT = 3, 4  # numbers of random streams, beside those of mona_train.data.stream
 

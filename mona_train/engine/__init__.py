@@ -1,0 +1,1 @@
+"""The training loop: sessions, steps, optimisers, EMA, several processes, validation, profile."""
