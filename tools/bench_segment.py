@@ -36,7 +36,7 @@ def random_model(folder: Path, side: int) -> Path:
 
     from mona_infer.models.file import seal
     from mona_infer.task import CARDIAC
-    from mona_train.graph import serialise, to_onnx
+    from mona_train.export.onnx import serialise, to_onnx
     from mona_train.networks import UNet
 
     torch.manual_seed(0)

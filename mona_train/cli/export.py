@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mona_infer.task import Task
     from mona_train.config.schema import Config
     from mona_train.data.resolved import Resolved
-    from mona_train.parity import Parity
+    from mona_train.export.certify import Parity
 
 FORMATS = ("onnx", "trt")
 PRECISIONS = ("fp32", "fp16", "int8")
@@ -52,7 +52,7 @@ def export(
         written.append(Path(json_path))
     try:
         if format_ == "trt":
-            from mona_train.plan import export_plan
+            from mona_train.export.tensorrt import export_plan
 
             written += export_plan(model, folder, say=typer.echo if json_path != "-" else None)
     finally:
@@ -133,11 +133,11 @@ def export_run(
     from mona_infer.engines.onnx import OnnxEngine
     from mona_infer.io.atomic import write_text
     from mona_infer.models.file import opened, seal, write_model
-    from mona_train.graph import serialise, to_onnx
-    from mona_train.half import rounded, to_fp16
-    from mona_train.parity import certify
-    from mona_train.quantise import to_int8
-    from mona_train.tensorrt_ready import check_for_tensorrt
+    from mona_train.export.certify import certify
+    from mona_train.export.fp16 import rounded, to_fp16
+    from mona_train.export.int8 import to_int8
+    from mona_train.export.onnx import serialise, to_onnx
+    from mona_train.export.tensorrt_check import check_for_tensorrt
 
     if precision not in PRECISIONS:
         raise InputError(f"expected --precision {', '.join(PRECISIONS)}, found {precision!r}")
@@ -237,7 +237,7 @@ def _task(trained: Trained) -> Task:
 
 def _parity(folder: Path, trained: Trained) -> Parity:
     """The run's own parity set; of a run without one (unfinished, or older) it is made from its data, if found."""
-    from mona_train.parity import FULL, keep, read_parity
+    from mona_train.export.certify import FULL, keep, read_parity
 
     path = folder / "parity.npz"
     parity = read_parity(path) if path.is_file() else None
@@ -263,7 +263,7 @@ def _calibration(folder: Path, trained: Trained, parity: Parity) -> NDArray[np.f
     import numpy as np
 
     from mona_infer.task import centred
-    from mona_train.parity import STEPS
+    from mona_train.export.certify import STEPS
 
     try:
         if isinstance(trained.resolved, str):

@@ -19,10 +19,12 @@ from dataset_files import lits
 from small_runs import write_dataset
 from train_commands import DATA, RUN, SET, mona, start
 
-from mona_train import graph, parity, quantise
 from mona_train.cli.export import load_run
 from mona_train.data.resolved import read_resolved
-from mona_train.parity import read_parity
+from mona_train.export import certify as parity
+from mona_train.export import int8 as quantise
+from mona_train.export import onnx as graph
+from mona_train.export.certify import read_parity
 from mona_train.run import checkpoint
 from mona_train.run.folder import read_config
 from mona_train.run.metrics import read

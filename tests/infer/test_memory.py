@@ -73,7 +73,7 @@ def test_peak_memory_of_segmenting_a_ct_with_the_papers_network(tmp_path):
 
     from mona_infer.models.file import seal, write_model
     from mona_infer.task import CARDIAC
-    from mona_train.graph import serialise, to_onnx
+    from mona_train.export.onnx import serialise, to_onnx
     from mona_train.networks.unet import UNet
 
     torch.manual_seed(0)

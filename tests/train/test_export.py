@@ -14,19 +14,21 @@ from mona_infer.engines.onnx import OnnxEngine
 from mona_infer.errors import CheckFailed, InputError, MissingPart
 from mona_infer.models.file import opened, read_model, seal
 from mona_infer.volume import Volume
-from mona_train import graph, parity, quantise
 from mona_train.cli import export
 from mona_train.cli.export import export_run, load_run, newest_run
 from mona_train.data.adapters import locate
 from mona_train.data.case import Case
 from mona_train.data.prepare import prepare
 from mona_train.data.resolved import resolve
-from mona_train.half import rounded, to_fp16
+from mona_train.export import certify as parity
+from mona_train.export import int8 as quantise
+from mona_train.export import onnx as graph
+from mona_train.export.certify import certify, keep, read_parity
+from mona_train.export.fp16 import rounded, to_fp16
+from mona_train.export.tensorrt_check import check_for_tensorrt
 from mona_train.networks import UNet
-from mona_train.parity import certify, keep, read_parity
 from mona_train.run import checkpoint
 from mona_train.run.folder import write_config
-from mona_train.tensorrt_ready import check_for_tensorrt
 
 pytestmark = pytest.mark.xdist_group("export")  # the run is exported once, in one worker
 AFFINE = np.diag([1.5, 1.5, 10.0, 1.0])
@@ -323,7 +325,7 @@ def test_the_command_names_what_it_wrote_and_what_tensorrt_needs(run, monkeypatc
 def test_a_plan_is_certified_before_it_is_written(run, monkeypatch):
     import fake_tensorrt
 
-    from mona_train.plan import export_plan
+    from mona_train.export.tensorrt import export_plan
 
     fake_tensorrt.install(monkeypatch)
     model, _ = export_run(run)

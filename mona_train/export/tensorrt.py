@@ -11,7 +11,7 @@ from mona_infer.errors import CheckFailed, MissingPart
 from mona_infer.io.atomic import write_text
 from mona_infer.models.file import Model, write_model
 from mona_train.cli.export import words
-from mona_train.parity import certify, read_parity
+from mona_train.export.certify import certify, read_parity
 
 ENDS = ("min", "opt", "max")
 

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from mona_train.graph import cleaned, copied, head, quiet, replace
+from mona_train.export.onnx import cleaned, copied, head, quiet, replace
 
 
 def to_fp16(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -22,7 +22,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from mona_train.graph import cleaned, copied, head, replace, serialise
+from mona_train.export.onnx import cleaned, copied, head, replace, serialise
 
 STEPS = 127
 BATCH = 4
