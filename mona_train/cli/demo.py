@@ -89,6 +89,6 @@ def _train(config: Config, folder: Path, adapter: Adapter, source: Path, cache: 
 
 def _print(results: dict[str, dict[str, Any]]) -> None:
     from mona_infer.task import CARDIAC
-    from mona_train.report import print_measured
+    from mona_train.run.results import print_measured
 
     print_measured({METHODS[name]: found["test"] for name, found in results.items()}, CARDIAC)

@@ -145,8 +145,8 @@ def _train(session: Session, *, main: bool, devices: int) -> None:
     import shlex
 
     from mona_train.engine.session import Interrupted
-    from mona_train.report import print_results
     from mona_train.run.folder import write_config
+    from mona_train.run.results import print_results
 
     folder, data = session.folder, session.data
     if main:

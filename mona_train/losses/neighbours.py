@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mona_train.memory import Bank
+from mona_train.methods.bank import Bank
 
 
 def nearest_neighbours(

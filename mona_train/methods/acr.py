@@ -22,8 +22,8 @@ from mona_train.losses.neighbours import nearest_neighbours
 from mona_train.losses.supervised import supervised
 from mona_train.losses.tailness import Tailness
 from mona_train.losses.unsupervised import unsupervised
-from mona_train.memory import Bank
 from mona_train.methods import base
+from mona_train.methods.bank import Bank
 from mona_train.methods.base import Losses, Step, Turn, frozen_statistics
 from mona_train.methods.views import mixed_view, size_of, weak_view
 from mona_train.networks.heads import DIM, Norm, Predictor, ProjectionHead

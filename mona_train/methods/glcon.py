@@ -17,8 +17,8 @@ from mona_train.config.toml import within
 from mona_train.losses.relational import relational_kl
 from mona_train.losses.supervised import supervised
 from mona_train.losses.windows import draw_windows
-from mona_train.memory import Bank
 from mona_train.methods import base
+from mona_train.methods.bank import Bank
 from mona_train.methods.base import Losses, Step
 from mona_train.methods.views import size_of, weak_batch
 from mona_train.networks.heads import DIM, LocalHead, LocalPredictor, Norm, Predictor, ProjectionHead

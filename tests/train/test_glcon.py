@@ -18,8 +18,8 @@ from mona_train.engine.distributed import World
 from mona_train.losses.neighbours import nearest_neighbours
 from mona_train.losses.relational import relational_kl
 from mona_train.losses.supervised import supervised
-from mona_train.memory import Bank
 from mona_train.methods import glcon
+from mona_train.methods.bank import Bank
 from mona_train.methods.base import Losses, Step
 from mona_train.methods.glcon import GLCon
 

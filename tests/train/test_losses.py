@@ -14,7 +14,7 @@ from mona_train.losses.neighbours import nearest_neighbours
 from mona_train.losses.relational import relational_kl
 from mona_train.losses.supervised import supervised
 from mona_train.losses.windows import draw_windows
-from mona_train.memory import Bank
+from mona_train.methods.bank import Bank
 
 
 @pytest.fixture(autouse=True)

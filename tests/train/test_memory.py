@@ -10,7 +10,7 @@ import torch
 from steps import one_thread, seeded
 from torch import Tensor, nn
 
-from mona_train.memory import UNKNOWN, Bank
+from mona_train.methods.bank import UNKNOWN, Bank
 
 
 @pytest.fixture(autouse=True)

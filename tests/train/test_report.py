@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mona_infer.task import LabelClass, Task
-from mona_train.report import print_measured
+from mona_train.run.results import print_measured
 
 
 def test_eight_classes_fit_on_a_narrow_terminal(
