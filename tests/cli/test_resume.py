@@ -288,6 +288,17 @@ def test_a_width_that_cannot_be_is_refused(width: str, place: Path, short: Path)
     assert not (place / "runs/no").exists()
 
 
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+def test_too_little_memory_is_one_sentence(error: Exception, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("mona_train.session.Session.__init__", full)
+    refused(mona(place, *SHORT, "--out", "runs/no"), "not enough memory", "width of 0.25", "batch")
+
+
 NONSENSE = [
     "optimiser.warmup=2",
     "optimiser.power=-1",

@@ -47,3 +47,16 @@ def test_only_networks_compute_in_half_precision() -> None:
     (exact, _), (half, _) = seen
     assert torch.equal(exact[0], half[0])  # the equivariance pass follows pseudo-labels, which may differ
     assert exact[1].logits.dtype == torch.float32 and half[1].logits.dtype == torch.bfloat16
+
+
+def test_in_evaluation_mode_networks_compute_in_full() -> None:
+    """What is validated, kept for parity and reported is what an exported model computes."""
+    trainer = trainer_in("bf16-mixed", "mona")
+    trainer.step()
+    network = trainer.network
+    images = torch.rand(2, 1, 32, 32)
+    with torch.no_grad():
+        assert network.train()(images).logits.dtype == torch.bfloat16
+        found = network.eval()(images).logits
+        expected = type(network).forward(network, images).logits
+    assert found.dtype == torch.float32 and torch.equal(found, expected)
