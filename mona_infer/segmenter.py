@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mona_infer.engines.onnx import choose
+from mona_infer.engines.base import choose
 from mona_infer.errors import InputError
 from mona_infer.geometry.probabilities import STEPS, Logits, softmax
 from mona_infer.geometry.stack import SliceStack
@@ -44,7 +44,7 @@ class Segmentation:
 class Segmenter:
     """Ready to segment one scan after another; a call is safe from one thread at a time.
 
-    `model` is a file of `mona export`, or one that was read.  `engine` is a name of `mona_infer.engines.onnx.ENGINES`.
+    `model` is a file of `mona export`, or one that was read.  `engine` is "auto" or a name of `engines()`.
     `tta` averages over the slice and its mirror images: four times the work.  `largest` keeps, of each class, only
     the largest connected piece.  `batch` and `threads` default to what the engine likes and to all cores.  `max_ram` is
     how many bytes this process may hold: batches are made smaller to fit, and a scan that does not fit is refused.

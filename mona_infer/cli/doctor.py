@@ -11,6 +11,7 @@ from typing import Any
 import typer
 
 from mona_infer import __version__
+from mona_infer.engines.base import engines
 from mona_infer.errors import CheckFailed
 from mona_infer.system.optional_parts import install_command, requirements, version
 
@@ -46,7 +47,7 @@ def doctor(
 
 
 def examine() -> list[Finding]:
-    return [_python(), _kernels(), *_onnx_runtime(), _openvino(), _tensorrt(), *_training(), _codecs(), _highdicom()]
+    return [_python(), _kernels(), *_onnx_runtime(), *_other_engines(), *_training(), _codecs(), _highdicom()]
 
 
 def _python() -> Finding:
@@ -80,18 +81,16 @@ def _onnx_runtime() -> list[Finding]:
     return [Finding("ONNX Runtime", "ok", f"{cpu or gpu}, runs on {providers}")]
 
 
-def _openvino() -> Finding:
-    found = version("openvino")
-    if found:
-        return Finding("OpenVINO", "ok", f"{found}, --engine openvino")
-    return Finding("OpenVINO", "missing", "another engine for processors", _install("openvino", "openvino"))
-
-
-def _tensorrt() -> Finding:
-    found = version("tensorrt")
-    if found:
-        return Finding("TensorRT", "ok", found)
-    return Finding("TensorRT", "missing", "only for NVIDIA GPUs", _install("gpu", "tensorrt"))
+def _other_engines() -> list[Finding]:
+    """One line for each runtime beside ONNX Runtime, whose two builds have a line of their own."""
+    found = []
+    for name, kind in engines().items():
+        if not kind.package.startswith("onnxruntime"):
+            at = version(kind.package)
+            detail = f"{at}, --engine {name}" if at else f"only for --engine {name}: {kind.summary}"
+            remedy = "" if at else _install(kind.extra, kind.package)
+            found.append(Finding(kind.package, "ok" if at else "missing", detail, remedy))
+    return found
 
 
 def _training() -> list[Finding]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from mona_infer.engines.base import AUTO, engines
 from mona_infer.errors import CheckFailed, InputError, MonaError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def segment(
     format: str | None = typer.Option(
         None, metavar="SUFFIX", help="Masks of a folder: nii.gz (default), nii, nrrd, seg.nrrd, or dcm (DICOM-SEG)."
     ),
-    engine: str = typer.Option("auto", help="auto, cpu, openvino, cuda, tensorrt, ort-tensorrt."),
+    engine: str = typer.Option(AUTO, help=f"{', '.join([AUTO, *engines()])}."),
     reference: Path | None = typer.Option(None, help="Measure DSC and ASD against this mask (or folder of masks)."),
     largest: bool = typer.Option(False, "--keep-largest", help="Keep only the largest connected piece of each class."),
     tta: bool = typer.Option(False, "--tta", help="Average over mirror images: a little better, four times the work."),
@@ -86,7 +87,7 @@ def segment(
         from mona_infer.segmenter import Segmenter
 
         made = Segmenter(sealed, engine=engine, tta=tta, largest=largest, batch=batch, threads=threads, max_ram=ram)
-        chosen = f"{sealed.path} ({sealed.precision}) on {made.engine.words}"
+        chosen = f"{sealed.path} ({sealed.precision}) on {made.engine.description}"
         if not quiet:
             typer.echo(f"model {chosen}")
         return made

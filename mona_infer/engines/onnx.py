@@ -1,21 +1,15 @@
-"""`Engine`: what runs a model's network, and how one is chosen.
-
-cpu           ONNX Runtime on the processor
-openvino      OpenVINO on the processor
-cuda          ONNX Runtime on an NVIDIA GPU
-ort-tensorrt  ONNX Runtime's TensorRT provider, which builds its engine here and keeps it beside the model
-tensorrt      a plan built by `mona export --format trt` on this machine
-"""
+"""ONNX Runtime as an engine: on the processor, on an NVIDIA GPU, and with its TensorRT provider."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mona_infer.engines.tensorrt import PROFILE, TensorrtEngine, plan_of, usable
+from mona_infer.engines.base import Kind
+from mona_infer.engines.tensorrt import PROFILE
 from mona_infer.errors import InputError, MissingPart
 from mona_infer.models.file import Model
 from mona_infer.system.optional_parts import install_command, requirements, version
@@ -24,18 +18,6 @@ from mona_kernels.native import cores
 # Of a batch on the processor: at 256x256 one slice costs as much as in fours and leaves reading and restoring more to
 # overlap with, at 96x96 it costs a tenth more than in eights (`tools/bench_segment.py engines`, docs/segment.md).
 PIXELS = 256 * 256
-ENGINES = ("auto", "cpu", "openvino", "cuda", "tensorrt", "ort-tensorrt")
-
-
-class Engine(Protocol):
-    """A network, ready to run; `words` say to a person what it is and where it runs."""
-
-    words: str
-    batch: int  # slices that it likes best at a time
-
-    def run(self, slices: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Slices (n, rows, columns), 0..1, of the Task's `input_size` to logits (n, classes, rows, columns)."""
-        ...
 
 
 class OnnxEngine:
@@ -69,31 +51,11 @@ class OnnxEngine:
             )
         self._input, self._output = _signature(model, self._session)
         self.batch = max(1, PIXELS // math.prod(model.task.input_size)) if device == "cpu" else PROFILE[1]
-        self.words = f"ONNX Runtime {ort.__version__}, {device}"
+        self.description = f"ONNX Runtime {ort.__version__}, {device}"
 
     def run(self, slices: NDArray[np.float32]) -> NDArray[np.float32]:
         (logits,) = self._session.run([self._output], {self._input: slices[:, None]})
         return np.asarray(logits)
-
-
-def choose(engine: str, model: Model, *, threads: int = 0) -> Engine:
-    """The engine of that name; "auto": a plan made here, else a GPU, else the processor.  `Engine.words` tell which."""
-    if engine not in ENGINES:
-        raise InputError(f"expected --engine {', '.join(ENGINES)}, found {engine!r}")
-    if engine == "tensorrt" or (engine == "auto" and plan_of(model).is_file() and not usable()):
-        return TensorrtEngine(model)
-    if engine == "openvino":
-        from mona_infer.engines.openvino import OpenvinoEngine
-
-        return OpenvinoEngine(model, threads=threads)
-    if engine != "auto":
-        return OnnxEngine(model, device=engine, threads=threads)
-    if OnnxEngine.PROVIDERS["cuda"][0] in _onnx_runtime().get_available_providers():
-        try:
-            return OnnxEngine(model, device="cuda", threads=threads)
-        except MissingPart:  # the GPU build of ONNX Runtime on a machine whose GPU cannot be used
-            pass
-    return OnnxEngine(model, threads=threads)
 
 
 def _onnx_runtime() -> Any:
@@ -137,3 +99,28 @@ def _signature(model: Model, session: Any) -> tuple[str, str]:
 
 def _first_line(error: Exception) -> str:
     return " ".join((str(error).splitlines() or [""])[0][:300].split())
+
+
+def _has_cuda(model: Model) -> bool:
+    return OnnxEngine.PROVIDERS["cuda"][0] in _onnx_runtime().get_available_providers()
+
+
+ENGINES = {
+    "cpu": Kind(
+        "ONNX Runtime on the processor", lambda model, n: OnnxEngine(model, threads=n), "onnxruntime", "cpu", rank=1
+    ),
+    "cuda": Kind(
+        "ONNX Runtime on an NVIDIA GPU",
+        lambda model, n: OnnxEngine(model, device="cuda", threads=n),
+        "onnxruntime-gpu",
+        "gpu",
+        rank=2,
+        suits=_has_cuda,
+    ),
+    "ort-tensorrt": Kind(
+        "ONNX Runtime's TensorRT provider, which builds its engine here and keeps it beside the model",
+        lambda model, n: OnnxEngine(model, device="ort-tensorrt", threads=n),
+        "onnxruntime-gpu",
+        "gpu",
+    ),
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from mona_infer.engines.base import Kind
 from mona_infer.errors import InputError, MissingPart
 from mona_infer.models.file import Model
 from mona_infer.system.optional_parts import install_command, requirements, version
@@ -39,8 +40,15 @@ class OpenvinoEngine:
             raise InputError(f"{model.path}: its network takes and gives {found}, its Task says {wanted}")
         self._request = compiled.create_infer_request()
         self.batch = 1
-        self.words = f"OpenVINO {version('openvino')}, cpu"
+        self.description = f"OpenVINO {version('openvino')}, cpu"
 
     def run(self, slices: NDArray[np.float32]) -> NDArray[np.float32]:
         self._request.infer([np.ascontiguousarray(slices[:, None])])
         return np.array(self._request.get_output_tensor(0).data)  # a copy: the next call writes into the same memory
+
+
+ENGINES = {
+    "openvino": Kind(
+        "OpenVINO on the processor", lambda model, n: OpenvinoEngine(model, threads=n), "openvino", "openvino"
+    )
+}

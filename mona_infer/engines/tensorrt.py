@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mona_infer.engines.base import Kind
 from mona_infer.errors import InputError, MissingPart
 from mona_infer.models.file import Model
 from mona_infer.system.optional_parts import install_command, requirements
@@ -86,7 +87,7 @@ class TensorrtEngine:
         for name, address in self._buffers.items():
             self._context.set_tensor_address(name, int(address))
         self.batch = PROFILE[1]
-        self.words = "TensorRT {tensorrt} on {gpu}".format(**identity())
+        self.description = "TensorRT {tensorrt} on {gpu}".format(**identity())
 
     def run(self, slices: NDArray[np.float32]) -> NDArray[np.float32]:
         if len(slices) > PROFILE[2]:
@@ -170,3 +171,15 @@ def _checked(result: Any) -> Any:
     if int(status) != 0:
         raise RuntimeError(f"CUDA: {status}")
     return values[0] if values else None
+
+
+ENGINES = {
+    "tensorrt": Kind(
+        "a TensorRT plan built by `mona export --format trt` on this machine",
+        lambda model, n: TensorrtEngine(model),
+        "tensorrt",
+        "gpu",
+        rank=3,
+        suits=lambda model: plan_of(model).is_file() and not usable(),
+    )
+}

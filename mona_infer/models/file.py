@@ -9,8 +9,8 @@ hash, before any parser sees the file, and there is no bit in the file that it d
 placeholder in the middle would have to be found by parsing first.)  It finds damage and careless editing; it is no
 signature, so what follows is still read as if a stranger had sent it.
 
-The metadata are read by `mona_infer.models.protobuf`, not by asking a runtime: they are needed where no runtime is installed
-(which engine to choose, what to say), by TensorRT as by ONNX Runtime, and before either of them is given the bytes.
+The metadata are read by `mona_infer.models.protobuf`, not by asking a runtime: they are needed where no runtime is
+installed (which engine to choose, what to say), by TensorRT as by ONNX Runtime, and before either sees the bytes.
 """
 
 from __future__ import annotations

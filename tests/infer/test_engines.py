@@ -8,7 +8,8 @@ import models
 import numpy as np
 import pytest
 
-from mona_infer.engines.onnx import OnnxEngine, choose, tensorrt_options
+from mona_infer.engines.base import choose
+from mona_infer.engines.onnx import OnnxEngine, tensorrt_options
 from mona_infer.engines.tensorrt import TensorrtEngine, build_plan, facts_of, identity, plan_of, usable
 from mona_infer.errors import InputError, MissingPart
 from mona_infer.models.file import opened, read_model, seal
@@ -33,7 +34,7 @@ def test_a_plan_gives_the_answers_of_its_model(model, monkeypatch):
     assert times == b"+"
     write_plan(model, content)
     engine = choose("auto", model)  # a plan made here is what auto takes
-    assert engine.words == "TensorRT 11.4.0 on Fake GPU (sm_90)"
+    assert engine.description == "TensorRT 11.4.0 on Fake GPU (sm_90)"
     wanted = OnnxEngine(model, threads=1).run(SLICES)
     for n in (1, 5, 2):  # the same buffers, more and fewer slices
         np.testing.assert_array_equal(engine.run(SLICES[:n]), wanted[:n])
@@ -84,7 +85,7 @@ def test_without_a_gpu_it_says_so(model, monkeypatch):
     assert "no NVIDIA GPU" in usable()
     with pytest.raises(MissingPart, match="pip install"):
         TensorrtEngine(model)
-    assert "ONNX Runtime" in choose("auto", model).words
+    assert "ONNX Runtime" in choose("auto", model).description
 
 
 def test_the_provider_keeps_engines_of_other_weights_apart(tmp_path):
@@ -104,7 +105,7 @@ def test_the_provider_keeps_engines_of_other_weights_apart(tmp_path):
 def test_openvino(model):
     pytest.importorskip("openvino", reason="OpenVINO is not installed (the extra `openvino`)")
     engine = choose("openvino", model, threads=1)
-    assert "OpenVINO" in engine.words
+    assert "OpenVINO" in engine.description
     wanted = OnnxEngine(model, threads=1).run(SLICES)
     kept = engine.run(SLICES[:2])
     for n in (1, 5, 2):

@@ -8,7 +8,8 @@ import onnx
 import pytest
 from hostile_models import hostile
 
-from mona_infer.engines.onnx import OnnxEngine, choose
+from mona_infer.engines.base import choose
+from mona_infer.engines.onnx import OnnxEngine
 from mona_infer.errors import InputError, MissingPart
 from mona_infer.models.file import SEAL_BYTES, opened, read_model, seal
 from mona_infer.models.protobuf import entry, fields
@@ -70,8 +71,8 @@ def test_a_graph_that_contradicts_its_task_is_refused():
 
 def test_engines():
     model = opened("model.onnx", CONTENT)
-    assert "cpu" in choose("auto", model).words
-    with pytest.raises(InputError, match="expected --engine auto, cpu"):
+    assert "cpu" in choose("auto", model).description
+    with pytest.raises(InputError, match="unknown engine"):
         choose("gpu", model)
     for missing in ("cuda", "tensorrt", "ort-tensorrt"):
         with pytest.raises(MissingPart, match="pip install"):
