@@ -20,7 +20,7 @@ from mona_train.config.toml import with_value
 from mona_train.data.cache import Cache
 from mona_train.data.split import Split
 from mona_train.engine.trainer import Trainer
-from mona_train.methods import stages_of
+from mona_train.methods.registry import stages_of
 
 SIDE, SLICES = 32, 4
 LABELLED, PATIENTS = 2, 7  # patients with labels to learn from, and all of them

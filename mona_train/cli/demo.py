@@ -62,7 +62,7 @@ def demo(
 
 def _config(method: str, seed: int, steps: int) -> Config:
     from mona_train.config.schema import Every, preset, with_stages
-    from mona_train.methods import stages_of
+    from mona_train.methods.registry import stages_of
 
     config = preset("quick", dataset="phantom", method=method, ratio=LABELLED, seed=seed)
     every = Every(validate=max(1, steps // 4), log=10, save=steps)

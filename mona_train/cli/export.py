@@ -170,7 +170,7 @@ def export_run(
     computed = serialise(rounded(graph)) if precision == "fp16" else content
     engine = OnnxEngine(opened(path, seal(computed, facts)))
     if precision == "fp16":
-        engine.words += ", every result rounded to fp16"
+        engine.description += ", every result rounded to fp16"
     certificate = certify(engine, parity, precision)
     say(words(certificate, precision))
     beside = path.with_suffix(".certificate.json")

@@ -50,7 +50,7 @@ def train(
     from mona_train.config.schema import preset as preset_of
     from mona_train.config.schema import with_stages
     from mona_train.config.toml import with_value
-    from mona_train.methods import stages_of
+    from mona_train.methods.registry import stages_of
     from mona_train.run.folder import read_config
 
     if resume is not None:

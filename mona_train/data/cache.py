@@ -4,7 +4,7 @@
     labels.npy     uint8  (labelled slices, rows, columns): class indices of the Task
     manifest.json  the Task, every case and where its slices lie, and the SHA-256 of every source file
 
-Slices of a case are in the world order of `mona_infer.geometry.slicing`, so the way a scanner stored it is forgotten here.
+Slices of a case are in the world order of `mona_infer.geometry.slicing`: how a scanner stored it no longer matters.
 """
 
 from __future__ import annotations

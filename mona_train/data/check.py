@@ -1,7 +1,7 @@
 """`mona data check`: what is wrong with a dataset, case by case, in words that name the file.
 
-Geometry is judged by `mona_infer.geometry.align.on_grid_of`: image and label may be stored in different axis orders, and their
-headers may differ by up to 0.01 of a voxel at the corners of the volume, which is rounding; more is an error.
+Geometry is judged by `mona_infer.geometry.align.on_grid_of`: image and label may be stored in different axis orders,
+and their headers may differ by up to 0.01 of a voxel at the volume's corners, which is rounding; more is an error.
 """
 
 from __future__ import annotations

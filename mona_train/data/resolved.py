@@ -23,7 +23,7 @@ from mona_train.data.case import Adapter, Case
 from mona_train.data.seen import seen
 from mona_train.data.split import Split, split
 from mona_train.data.window import centred_window
-from mona_train.methods import ALL_LABELS
+from mona_train.methods.registry import method_named
 from mona_train.networks.unet import STRIDE
 
 FILE = "resolved.json"
@@ -91,7 +91,7 @@ def read_resolved(run: Path) -> Resolved | None:
 
 def resolve(config: Config, adapter: Adapter, data: Path, cache: Cache) -> Resolved:
     """What these settings mean on this data."""
-    chosen = split(cache, None if config.method in ALL_LABELS else config.ratio, config.split_seed)
+    chosen = split(cache, None if method_named(config.method).all_labels else config.ratio, config.split_seed)
     window = _window(config, cache)
     task = replace(cache.task, window=window if window != cache.task.size else None, seen=seen(cache))
     places = data.resolve(), cache.folder.resolve()

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mona_infer.engines.onnx import Engine
+from mona_infer.engines.base import Engine
 from mona_infer.errors import InputError
 from mona_infer.geometry.stack import SliceStack
 from mona_infer.io.atomic import atomic_path
@@ -143,7 +143,7 @@ def certify(engine: Engine, parity: Parity, precision: str = "fp32") -> dict[str
     passed = few and np.isfinite(largest) and all(value is None or value >= limit for value in dsc.values())
     return {
         "passed": bool(passed),
-        "engine": engine.words,
+        "engine": engine.description,
         "cases": parity.cases,
         "slices": len(given),
         "largest_logit_difference": largest if np.isfinite(largest) else None,

@@ -24,7 +24,8 @@ from mona_train.losses.tailness import Tailness
 from mona_train.losses.unsupervised import unsupervised
 from mona_train.methods import base
 from mona_train.methods.bank import Bank
-from mona_train.methods.base import Losses, Step, Turn, frozen_statistics
+from mona_train.methods.base import Losses, Method, Step, Turn, frozen_statistics
+from mona_train.methods.glcon import GLCon
 from mona_train.methods.views import mixed_view, size_of, weak_view
 from mona_train.networks.heads import DIM, Norm, Predictor, ProjectionHead
 from mona_train.networks.representation import RepresentationHead
@@ -231,3 +232,10 @@ class ACR(base.Stage):
             found["neighbours"] = nearest_neighbours(u, v, self.bank, shown, k=self.settings.neighbours)
         self.bank.add(step.world.gather(v), step.world.gather(shown))
         return found
+
+
+METHODS = (
+    Method(
+        "mona", (GLCon, ACR), "relational pre-training, then contrast, equivariance and neighbours", "You et al.", 2024
+    ),
+)

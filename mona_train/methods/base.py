@@ -95,6 +95,18 @@ class Stage(nn.Module, ABC):  # type: ignore[misc]
         """Named losses, unweighted; the trainer adds them up with `weights`."""
 
 
+@dataclass(frozen=True)
+class Method:
+    """What `--method NAME` means."""
+
+    name: str
+    stages: tuple[type[Stage], ...]
+    summary: str  # one line
+    paper: str  # who published it
+    year: int
+    all_labels: bool = False  # uses every label there is, whatever --ratio says
+
+
 @contextmanager
 def frozen_statistics(network: nn.Module) -> Iterator[None]:
     """Batch statistics are used and not remembered: for a second pass over the same images (Decision 4)."""

@@ -19,7 +19,7 @@ from mona_train.losses.supervised import supervised
 from mona_train.losses.windows import draw_windows
 from mona_train.methods import base
 from mona_train.methods.bank import Bank
-from mona_train.methods.base import Losses, Step
+from mona_train.methods.base import Losses, Method, Step
 from mona_train.methods.views import size_of, weak_batch
 from mona_train.networks.heads import DIM, LocalHead, LocalPredictor, Norm, Predictor, ProjectionHead
 from mona_train.networks.unet import UNet, UNetOutput
@@ -104,3 +104,7 @@ class GLCon(base.Stage):
             found[name] = relational_kl(u, v, bank.rows, t_student=t_student, t_teacher=t_teacher)
         bank.add(step.world.gather(v))
         return found
+
+
+METHODS = (Method("glcon", (GLCon,), "MONA's pre-training alone", "You et al.", 2024),)
+PRETRAINING = (GLCon,)

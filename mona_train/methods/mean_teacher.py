@@ -14,7 +14,7 @@ from torch import Tensor
 from mona_train.config.toml import within
 from mona_train.losses.supervised import supervised
 from mona_train.methods import base
-from mona_train.methods.base import Losses, Step, sigmoid_rampup
+from mona_train.methods.base import Losses, Method, Step, sigmoid_rampup
 from mona_train.methods.views import weak_batch
 from mona_train.networks.unet import UNetOutput
 
@@ -78,3 +78,10 @@ class MeanTeacher(base.Stage):
         limit = self.settings.noise_limit
         drawn = self.settings.noise * torch.randn(images.shape, generator=step.generator)
         return drawn.clamp(-limit, limit).to(images)
+
+
+METHODS = (
+    Method(
+        "mean-teacher", (MeanTeacher,), "agreement with an EMA of itself under noise", "Tarvainen and Valpola", 2017
+    ),
+)

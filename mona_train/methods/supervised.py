@@ -9,7 +9,7 @@ from mona_train.augment import View, weak
 from mona_train.config.toml import within
 from mona_train.losses.supervised import supervised
 from mona_train.methods import base
-from mona_train.methods.base import Losses, Step
+from mona_train.methods.base import Losses, Method, Step
 from mona_train.methods.views import size_of, strong_view, weak_view
 from mona_train.networks.unet import UNetOutput
 
@@ -43,3 +43,9 @@ class Supervised(base.Stage):
         if self.settings.augmentation == "weak":
             return weak_view(g, images, labels)
         return strong_view(g, images, labels, after=weak(g, len(images), size_of(images)))
+
+
+METHODS = (
+    Method("unet-l", (Supervised,), "the labelled slices alone", "Ronneberger et al.", 2015),
+    Method("unet-f", (Supervised,), "every label there is: the ceiling", "Ronneberger et al.", 2015, all_labels=True),
+)

@@ -10,7 +10,7 @@ from mona_infer.errors import InputError
 from mona_infer.io.atomic import write_text
 from mona_train.config.schema import Config
 from mona_train.config.toml import from_toml, to_toml
-from mona_train.methods import stages_of
+from mona_train.methods.registry import stages_of
 
 CONFIG = "run.toml"
 UNFINISHED = re.compile(r"\.[0-9a-f]{8}\..+")  # the temporary names of mona_infer.io.atomic

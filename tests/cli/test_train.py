@@ -24,7 +24,7 @@ from train_commands import DATA, RUN, SET, SETTINGS, mona, start
 
 from mona_train.cli import train
 from mona_train.config.schema import PRESETS, Config
-from mona_train.methods import METHODS
+from mona_train.methods.registry import methods
 from mona_train.run import checkpoint
 from mona_train.run.folder import read_config, write_config
 from mona_train.run.metrics import read
@@ -183,7 +183,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, Path]]:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", methods())
 def test_run_toml_holds_all_of_a_run(
     method: str, preset: str, asked: list[tuple[Config, Path]], tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ from small_runs import TASK, small_cache, small_config, small_split
 from steps import calls_of, one_thread
 
 from mona_train.engine.trainer import Trainer
-from mona_train.methods import METHODS
+from mona_train.methods.registry import methods
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def trainer_in(precision: str, method: str) -> Trainer:
     return Trainer(small_config(method, precision=precision), small_cache(), small_split(), TASK, fabric)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", methods())
 def test_half_precision_trains_every_method(method: str) -> None:
     trainer = trainer_in("bf16-mixed", method)
     while not trainer.finished:

@@ -27,7 +27,6 @@ from torch import Tensor, nn
 
 from mona_infer.errors import InputError
 from mona_infer.volume import Volume
-from mona_train import methods
 from mona_train.config.schema import Config, Every, Optimiser
 from mona_train.config.toml import with_value
 from mona_train.data.case import Case
@@ -37,7 +36,8 @@ from mona_train.engine.session import Interrupted, Session
 from mona_train.engine.trainer import Trainer, spans
 from mona_train.engine.validate import summary, validate
 from mona_train.methods import base
-from mona_train.methods.base import Losses, Step, Turn
+from mona_train.methods.base import Losses, Method, Step, Turn
+from mona_train.methods.registry import methods
 from mona_train.networks.unet import UNetOutput
 from mona_train.run import checkpoint
 from mona_train.run.checkpoint import weights_hash
@@ -308,7 +308,7 @@ class Rivals(base.Stage):
 
 @pytest.fixture
 def rivals(monkeypatch: pytest.MonkeyPatch) -> Config:
-    monkeypatch.setitem(methods.METHODS, "rivals", (Rivals,))
+    monkeypatch.setitem(methods(), "rivals", Method("rivals", (Rivals,), "two networks in turn", "nobody", 2026))
     return small_config("rivals", steps=6, optimiser=replace(SGD, power=0.0))
 
 

@@ -1,0 +1,59 @@
+"""Which methods and pre-trainings there are: `--method` and `--pretrain`.
+
+Every module of this folder with METHODS or PRETRAINING in it offers them: dropping a file in is all it takes.  Errors
+and `mona train --method help` are made from what is found.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from mona_infer.errors import InputError
+from mona_train.methods.base import Method, Stage
+
+
+@cache
+def methods() -> dict[str, Method]:
+    """All of them by name, in order of year and name."""
+    offered = [method for module in _modules() for method in getattr(module, "METHODS", ())]
+    return {m.name: m for m in sorted(offered, key=lambda m: (m.year, m.name))}
+
+
+@cache
+def pretraining() -> dict[str, type[Stage]]:
+    """Stages that can stand before a method's last one."""
+    offered = [stage for module in _modules() for stage in getattr(module, "PRETRAINING", ())]
+    return {stage.name: stage for stage in sorted(offered, key=lambda stage: stage.name)}
+
+
+def method_named(name: str) -> Method:
+    known = methods()
+    if name in known:
+        return known[name]
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    raise InputError(f"unknown method {name!r}; {hint}choose one of {', '.join(known)}")
+
+
+def stages_of(method: str, pretrain: str = "default") -> tuple[type[Stage], ...]:
+    """The stages of a method, its pre-training kept ("default"), left out ("none") or replaced."""
+    stages = method_named(method).stages
+    if pretrain == "default":
+        return stages
+    if pretrain == "none":
+        return stages[-1:]
+    known = pretraining()
+    if pretrain not in known:
+        choices = " or ".join(repr(name) for name in ("none", *known))
+        raise InputError(f"unknown pre-training {pretrain!r}; choose {choices}")
+    return known[pretrain], stages[-1]
+
+
+def _modules() -> list[Any]:
+    names = [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])]
+    return [importlib.import_module(f"{__package__}.{name}") for name in names if name != "registry"]
