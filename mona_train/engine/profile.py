@@ -1,13 +1,20 @@
-"""`mona train --profile`: what one step is made of."""
+"""`mona train --profile`: what one step is made of.
+
+Stages know nothing of it.  U-Nets are timed by hooks, everything else by the functions a stage calls: those of
+mona_train.losses by their module, those of mona_train.augment and methods.views as "augmentation", kernels by name.
+"""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from statistics import median
+from types import FunctionType
 from typing import Any
+from unittest import mock
 
 import torch
 from rich import box
@@ -17,44 +24,73 @@ from torch import Tensor
 
 from mona_train.engine.trainer import Trainer
 from mona_train.methods.base import Losses
-from mona_train.networks.unet import UNetOutput
+from mona_train.networks.unet import UNet, UNetOutput
 
-PASSES = ("teacher", "student", "equivariance pass")  # parts that are a U-Net and nothing else
+PASS = " pass"  # how the names of parts end that are a U-Net and nothing else
 WARM, STEPS = 2, 8
 PASSES_TRIED, PATIENCE = 12, 10.0  # to estimate a run: at most so many, or so many seconds
 
 
 class Clock:
-    """Times the parts of a step.  Backward passes are parted where a U-Net's output was cut: what lies behind the cut
-    is the U-Net's own, what lies before it belongs to the loss that caused it."""
+    """Seconds by part.  Of parts inside one another the outermost counts, so that the parts add up to the step."""
 
     def __init__(self, device: torch.device) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
         self._device = device
-        self._inside: list[str] = []
-        self.cut = _Cuts(self)
+        self._inside = 0
+        self._start = 0.0
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        self._wait()
-        start = time.perf_counter()
+        self.begin()
         try:
             yield
         finally:
-            self._wait()
-            self.seconds[name] += time.perf_counter() - start
+            self.end(name)
 
-    def _wait(self) -> None:
+    def begin(self) -> None:
+        self._inside += 1
+        if self._inside == 1:
+            self._start = self._now()
+
+    def end(self, name: str) -> None:
+        self._inside -= 1
+        if self._inside == 0:
+            self.seconds[name] += self._now() - self._start
+
+    def _now(self) -> float:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
+        return time.perf_counter()
+
+    def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **options: Any) -> Any:
+            with self.part(name):
+                return function(*args, **options)
+
+        return run
 
 
-class _Cuts:
+class _Passes:
+    """Times a U-Net and cuts the graph behind it, so that its backward pass can be timed apart from the losses'."""
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._cuts: list[tuple[str, list[Tensor], list[Tensor]]] = []
 
-    def __call__(self, name: str, output: UNetOutput) -> UNetOutput:
+    def watch(self, network: UNet, who: str) -> list[Any]:
+        def before(*_: Any) -> None:
+            self._clock.begin()
+
+        def after(_: Any, inputs: Any, output: UNetOutput) -> UNetOutput:
+            earlier = sum(name.startswith(who) for name, _, _ in self._cuts)
+            name = f"{who}{'' if earlier == 0 else f', {earlier + 1}.'}{PASS}"
+            self._clock.end(name)
+            return self._cut(name, output) if torch.is_grad_enabled() else output
+
+        return [network.register_forward_pre_hook(before), network.register_forward_hook(after)]
+
+    def _cut(self, name: str, output: UNetOutput) -> UNetOutput:
         tensors = [output.logits, *output.features]
         leaves = [t.detach().requires_grad_() for t in tensors]
         self._cuts.append((name, tensors, leaves))
@@ -62,7 +98,7 @@ class _Cuts:
 
     def backward(self, losses: Losses) -> None:
         for name, loss in losses.items():
-            with self._clock.part(name):
+            with self._clock.part(f"{name}, backward"):
                 loss.backward(retain_graph=True)
         for name, tensors, leaves in reversed(self._cuts):
             with self._clock.part(name):
@@ -71,16 +107,55 @@ class _Cuts:
         self._cuts.clear()
 
 
+@contextmanager
+def watched(trainer: Trainer, clock: Clock) -> Iterator[None]:
+    """As long as it lasts, steps of the trainer's stage are timed by `clock`."""
+    passes, stage = _Passes(clock), trainer.stage
+    with ExitStack() as stack:
+        for who, networks in (("student", trainer.student), ("teacher", trainer.teacher)):
+            for network in (n for n in networks.values() if isinstance(n, UNet)):
+                for hook in passes.watch(network, who):
+                    stack.callback(hook.remove)
+        for kind in type(stage).__mro__:
+            if kind.__module__.startswith("mona_train.methods"):
+                stack.enter_context(mock.patch.dict(vars(sys.modules[kind.__module__]), _timed(kind.__module__, clock)))
+        for child in stage.children():
+            if type(child).__module__.startswith("mona_train.losses"):
+                name = type(child).__name__.lower()
+                stack.enter_context(mock.patch.object(child, "forward", clock.timed(name, child.forward)))
+        if hasattr(stage, "ops"):
+            ops = {name: clock.timed(name, op) for name, op in stage.ops._asdict().items()}
+            stack.enter_context(mock.patch.object(stage, "ops", stage.ops._replace(**ops)))
+        stack.enter_context(mock.patch.object(trainer, "backward", passes.backward))
+        stack.enter_context(mock.patch.object(trainer, "optimise", clock.timed("optimiser", trainer.optimise)))
+        yield
+
+
+def _timed(module: str, clock: Clock) -> dict[str, Any]:
+    """The functions that a stage's module has from losses and augmentation, each under the clock."""
+    found = {}
+    for name, value in vars(sys.modules[module]).items():
+        if isinstance(value, FunctionType):
+            home = value.__module__
+            if home.startswith("mona_train.losses."):
+                found[name] = clock.timed(home.rpartition(".")[2], value)
+            elif home.startswith("mona_train.augment") or home == "mona_train.methods.views":
+                found[name] = clock.timed("augmentation", value)
+    return found
+
+
 def profile(trainer: Trainer) -> dict[str, float]:
     """Median seconds of each part over some steps of the run's last stage, and of the whole step."""
     span = trainer.spans[-1]
     found: list[dict[str, float]] = []
     for n in range(WARM + STEPS):
-        trainer.number = span.first + n % span.steps  # a short run has fewer steps than are measured
+        trainer.number = span.first + n % span.steps  # of a stage that is shorter, some steps again
+        trainer.prepare_step()
         clock = Clock(trainer.device)
-        start = time.perf_counter()
-        trainer.step(part=clock.part, cut=clock.cut)
-        whole = time.perf_counter() - start
+        with watched(trainer, clock):
+            start = time.perf_counter()
+            trainer.step()
+            whole = time.perf_counter() - start
         if n >= WARM:
             found.append({**clock.seconds, "other": whole - sum(clock.seconds.values())})
     return {name: median(f.get(name, 0.0) for f in found) for name in found[-1]}
@@ -100,9 +175,9 @@ def print_profile(trainer: Trainer) -> None:
     for column in ("part", "ms", "share", ""):
         table.add_column(column, justify="left" if column in ("part", "") else "right")
     for name, seconds in sorted(parts.items(), key=lambda item: -item[1]):
-        kind = "U-Net" if name in PASSES else ""
+        kind = "U-Net" if name.endswith(PASS) else ""
         table.add_row(name, f"{1e3 * seconds:.0f}", f"{100 * seconds / whole:.1f} %", kind)
-    rest = sum(seconds for name, seconds in parts.items() if name not in PASSES)
+    rest = sum(seconds for name, seconds in parts.items() if not name.endswith(PASS))
     table.add_section()
     table.add_row("whole step", f"{1e3 * whole:.0f}", "100 %", "")
     table.add_row("not a U-Net pass", f"{1e3 * rest:.0f}", f"{100 * rest / whole:.1f} %", "")
@@ -114,8 +189,6 @@ def seconds_per_pass(trainer: Trainer) -> float:
 
     In the run's precision, and repeated while it still gets faster: the first passes compile kernels and take memory.
     """
-    from mona_train.networks.unet import UNet
-
     batch = trainer.config.batch
     state = torch.get_rng_state()  # an estimate must not change what is trained
     images: Any = torch.rand(batch.labelled + batch.unlabelled, 1, *trainer.task.input_size, device=trainer.device)

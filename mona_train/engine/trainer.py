@@ -97,7 +97,7 @@ class Trainer:
             self._enter(span)
         return span
 
-    def step(self, **hooks: Any) -> dict[str, Tensor]:
+    def step(self) -> dict[str, Tensor]:
         """One step of training; returns the losses, unweighted, still on the device."""
         span = self.prepare_step()
         torch.manual_seed(_seed(self.config.seed, DROPOUT, self.world.rank, self.number))
@@ -112,7 +112,6 @@ class Trainer:
             teacher=self.teacher,
             generator=step_generator(self.config.seed, self.world.rank, self.number),
             world=self.world,
-            **hooks,
         )
         self.student.train()
         teaching_mode(self.teacher)
@@ -122,25 +121,23 @@ class Trainer:
                 group["lr"] = rate(settings, batch.index, span.steps)
             losses = turn.losses(batch)
             weights = self.stage.weights()
-            self._backward(batch, {name: weights.get(name, 1.0) * loss for name, loss in losses.items()})
-            with batch.part("optimiser"):
-                self._average_gradients(turn)
-                optimiser_.step()
-                self.student.zero_grad()  # of all networks: a turn's losses may reach those of another
+            if not losses:
+                raise ValueError(f"stage {self.stage.name} gave no loss")
+            self.backward({name: weights.get(name, 1.0) * loss for name, loss in losses.items()})
+            self.optimise(turn, optimiser_)
             found |= {name: loss.detach() for name, loss in losses.items()}
-        with batch.part("optimiser"):
-            average_(self.teacher, self.student, self.stage.ema(batch, self.config.ema))
+        average_(self.teacher, self.student, self.stage.ema(batch, self.config.ema))
         self.number += 1
         return found
 
-    def _backward(self, batch: Step, losses: Losses) -> None:
-        if not losses:
-            raise ValueError(f"stage {self.stage.name} gave no loss")
-        backward = getattr(batch.cut, "backward", None)  # --profile takes the losses one by one
-        if backward is not None:
-            backward(losses)
-        else:
-            self.fabric.backward(torch.stack([loss.float() for loss in losses.values()]).sum())
+    def backward(self, losses: Losses) -> None:
+        """Gradients of the sum of weighted losses; --profile takes them one by one."""
+        self.fabric.backward(torch.stack([loss.float() for loss in losses.values()]).sum())
+
+    def optimise(self, turn: Turn, optimiser_: Any) -> None:
+        self._average_gradients(turn)
+        optimiser_.step()
+        self.student.zero_grad()  # of all networks: a turn's losses may reach those of another
 
     def _average_gradients(self, turn: Turn) -> None:
         if self.world.size == 1:

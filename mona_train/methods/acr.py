@@ -135,50 +135,42 @@ class ACR(base.Stage):
 
     def losses(self, step: Step) -> Losses:
         principles, s = self.settings.principles, self.settings
-        with step.part("augmentation"):
-            images, labels = self._labelled(step)
+        images, labels = self._labelled(step)
         unlabelled = self._unlabelled(step)
-        with step.part("augmentation"):
-            n = len(images)
-            images = torch.cat([images, unlabelled.images])
-            labels = torch.cat([labels, unlabelled.labels])
-            confidence = torch.cat([torch.ones_like(labels[:n], dtype=torch.float32), unlabelled.confidence])
-        with step.part("student"):
-            out: UNetOutput = step.cut("student", step.student["unet"](images))
+        n = len(images)
+        images = torch.cat([images, unlabelled.images])
+        labels = torch.cat([labels, unlabelled.labels])
+        confidence = torch.cat([torch.ones_like(labels[:n], dtype=torch.float32), unlabelled.confidence])
+        out: UNetOutput = step.student["unet"](images)
         losses = {}
-        with step.part("supervised"):
-            losses["supervised"] = supervised(out.logits[:n], labels[:n])
-        with step.part("unsupervised"):
-            losses["unsupervised"] = unsupervised(out.logits[n:], labels[n:], confidence[n:], sure=s.sure, by=s.weigh)
+        losses["supervised"] = supervised(out.logits[:n], labels[:n])
+        losses["unsupervised"] = unsupervised(out.logits[n:], labels[n:], confidence[n:], sure=s.sure, by=s.weigh)
         taught: UNetOutput | None = None
         if "tailness" in principles or "diversity" in principles:
-            with step.part("teacher"), torch.no_grad():
+            with torch.no_grad():
                 taught = step.teacher["unet"](images)
-        with step.part("softmax"):
-            probabilities = out.logits.detach().float().softmax(1)
+        probabilities = out.logits.detach().float().softmax(1)
         if "tailness" in principles:
             assert taught is not None
-            with step.part("contrast"):
-                losses["contrast"] = self.tailness(
-                    out.features,
-                    probabilities,
-                    taught.features,
-                    labels,
-                    confidence,
-                    step.student["representation"],
-                    step.teacher["representation"],
-                    seed=step.seed,
-                    step=step.number,
-                    world=step.world,
-                )
+            losses["contrast"] = self.tailness(
+                out.features,
+                probabilities,
+                taught.features,
+                labels,
+                confidence,
+                step.student["representation"],
+                step.teacher["representation"],
+                seed=step.seed,
+                step=step.number,
+                world=step.world,
+            )
         if "consistency" in principles:
             plain = torch.cat([images[:n], unlabelled.plain])
             mask = (confidence >= s.likely) & (labels > 0)
             losses["equivariance"] = self._equivariance(step, plain, n, probabilities, mask)
         if "diversity" in principles:
             assert taught is not None
-            with step.part("neighbours"):
-                losses |= self._diversity(step, out.bottleneck, taught.bottleneck, n)
+            losses |= self._diversity(step, out.bottleneck, taught.bottleneck, n)
         return losses
 
     def _labelled(self, step: Step) -> tuple[Tensor, Tensor]:
@@ -196,27 +188,23 @@ class ACR(base.Stage):
         """Pseudo-labels are made on the weak view and then move with it: warp, CutMix; jitter is the image's alone."""
         if step.unlabelled is None:
             raise InputError("MONA's fine-tuning needs unlabelled slices; lower --ratio, or train --method unet-f")
-        with step.part("augmentation"):
-            images = weak_view(step.generator, step.unlabelled.images).images
-        with step.part("teacher"), torch.no_grad():
+        images = weak_view(step.generator, step.unlabelled.images).images
+        with torch.no_grad():
             confidence, labels = step.teacher["unet"](images).logits.float().softmax(1).max(1)
-        with step.part("augmentation"):
-            view = mixed_view(step.generator, images, labels, confidence)
-            assert view.labels is not None and view.confidence is not None
-            strong = jitter(step.generator, view.images, STRENGTH)
-            return Unlabelled(strong, view.images, view.labels, view.confidence)
+        view = mixed_view(step.generator, images, labels, confidence)
+        assert view.labels is not None and view.confidence is not None
+        strong = jitter(step.generator, view.images, STRENGTH)
+        return Unlabelled(strong, view.images, view.labels, view.confidence)
 
     def _equivariance(self, step: Step, plain: Tensor, labelled: int, probabilities: Tensor, mask: Tensor) -> Tensor:
         """T moves the very geometry the student saw; only the intensities of unlabelled slices are drawn anew (4.4)."""
-        with step.part("augmentation"):
-            size, device = size_of(plain), plain.device
-            fresh = torch.cat([plain[:labelled], jitter(step.generator, plain[labelled:], STRENGTH)])
-            grid = equivariance(step.generator, len(plain), size, device=device).grid(size, device)
-            moved = grid.apply(fresh).images
-        with step.part("equivariance pass"), frozen_statistics(step.student["unet"]):
-            out: UNetOutput = step.cut("equivariance pass", step.student["unet"](moved))
-        with step.part("equivariance"):
-            return self.ops.equivariance(probabilities, mask, grid.points, out.logits)
+        size, device = size_of(plain), plain.device
+        fresh = torch.cat([plain[:labelled], jitter(step.generator, plain[labelled:], STRENGTH)])
+        grid = equivariance(step.generator, len(plain), size, device=device).grid(size, device)
+        moved = grid.apply(fresh).images
+        with frozen_statistics(step.student["unet"]):
+            out: UNetOutput = step.student["unet"](moved)
+        return self.ops.equivariance(probabilities, mask, grid.points, out.logits)
 
     def _diversity(self, step: Step, student: Tensor, teacher: Tensor, labelled: int) -> dict[str, Any]:
         """Heads see the whole batch, so that their batch norm has more rows; the loss is the unlabelled slices'."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -37,8 +37,6 @@ class Step:
     teacher: nn.ModuleDict  # EMA copies of the stage's `averaged` networks; batch statistics, no dropout, no gradient
     generator: Generator  # on the CPU, seeded by (seed, rank, step): draws every augmentation
     world: World = field(default_factory=World)
-    part: Callable[[str], Any] = nullcontext  # `with step.part("teacher"):` is what --profile measures
-    cut: Callable[[str, Any], Any] = lambda name, output: output  # where --profile parts a U-Net from its losses
 
     @property
     def progress(self) -> float:

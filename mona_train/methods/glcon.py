@@ -75,22 +75,17 @@ class GLCon(base.Stage):
     def losses(self, step: Step) -> Losses:
         """`global` and `local` are missing until the banks have been filled once."""
         s = self.settings
-        with step.part("augmentation"):
-            weak, labels = weak_batch(step)
-            strong = jitter(step.generator, weak, GLCON)  # a copy: published, both views shared one tensor (D6)
-            windows = draw_windows(step.generator, size_of(weak), per_side=s.windows, jitter=s.jitter)
-        with step.part("teacher"), torch.no_grad():
+        weak, labels = weak_batch(step)
+        strong = jitter(step.generator, weak, GLCON)  # a copy: published, both views shared one tensor (D6)
+        windows = draw_windows(step.generator, size_of(weak), per_side=s.windows, jitter=s.jitter)
+        with torch.no_grad():
             taught: UNetOutput = step.teacher["unet"](weak)
-        with step.part("student"):
-            out: UNetOutput = step.cut("student", step.student["unet"](strong))
+        out: UNetOutput = step.student["unet"](strong)
         losses = {}
-        with step.part("supervised"):
-            losses["supervised"] = s.supervised_scale * supervised(out.logits[: len(labels)], labels)
-        with step.part("global"):
-            losses |= self._relate("global", step, self.slices, "projector", out.bottleneck, taught.bottleneck)
-        with step.part("local"):
-            crops = windows.of(out.logits), windows.of(taught.logits)
-            losses |= self._relate("local", step, self.crops, "local", *crops)
+        losses["supervised"] = s.supervised_scale * supervised(out.logits[: len(labels)], labels)
+        losses |= self._relate("global", step, self.slices, "projector", out.bottleneck, taught.bottleneck)
+        crops = windows.of(out.logits), windows.of(taught.logits)
+        losses |= self._relate("local", step, self.crops, "local", *crops)
         return losses
 
     def _relate(self, name: str, step: Step, bank: Bank, head: str, seen: Tensor, taught: Tensor) -> Losses:

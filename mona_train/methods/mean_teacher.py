@@ -55,22 +55,18 @@ class MeanTeacher(base.Stage):
 
     def losses(self, step: Step) -> Losses:
         """`consistency` comes with its ramp, and is missing until it starts."""
-        with step.part("augmentation"):
-            images, labels = weak_batch(step)
-            labelled, unlabelled = images[: len(labels)], images[len(labels) :]
-        with step.part("student"):
-            out: UNetOutput = step.cut("student", step.student["unet"](images))
-        with step.part("supervised"):
-            scale = self.settings.supervised_scale
-            losses = {"supervised": scale * supervised(out.logits[: len(labelled)], labels)}
+        images, labels = weak_batch(step)
+        labelled, unlabelled = images[: len(labels)], images[len(labels) :]
+        out: UNetOutput = step.student["unet"](images)
+        scale = self.settings.supervised_scale
+        losses = {"supervised": scale * supervised(out.logits[: len(labelled)], labels)}
         now = ramp(step.index, step.steps)
         if now == 0 or len(unlabelled) == 0:
             return losses
-        with step.part("teacher"), torch.no_grad():
+        with torch.no_grad():
             target = step.teacher["unet"](unlabelled + self._noise(step, unlabelled)).logits.float().softmax(1)
-        with step.part("consistency"):
-            found = out.logits[len(labelled) :].float().softmax(1)
-            losses["consistency"] = now * F.mse_loss(found, target)
+        found = out.logits[len(labelled) :].float().softmax(1)
+        losses["consistency"] = now * F.mse_loss(found, target)
         return losses
 
     def _noise(self, step: Step, images: Tensor) -> Tensor:

@@ -31,12 +31,9 @@ class Supervised(base.Stage):
     unlabelled = False
 
     def losses(self, step: Step) -> Losses:
-        with step.part("augmentation"):
-            view = self._view(step)
-        with step.part("student"):
-            out: UNetOutput = step.cut("student", step.student["unet"](view.images))
-        with step.part("supervised"):
-            return {"supervised": self.settings.scale * supervised(out.logits, view.labels)}
+        view = self._view(step)
+        out: UNetOutput = step.student["unet"](view.images)
+        return {"supervised": self.settings.scale * supervised(out.logits, view.labels)}
 
     def _view(self, step: Step) -> View:
         g, images, labels = step.generator, step.labelled.images, step.labelled.labels

@@ -12,11 +12,15 @@ from small_runs import small_config, trainer_of
 from steps import one_thread
 from torch import Tensor, nn
 
-from mona_train import methods
 from mona_train.config.schema import Batch, Config, Optimiser
 from mona_train.engine.optimise import average_, optimiser, rate, teacher_of, teaching_mode
-from mona_train.methods import ACR, METHODS, GLCon, MeanTeacher, Supervised, base
-from mona_train.methods.base import Losses, Step
+from mona_train.methods import base
+from mona_train.methods.acr import ACR
+from mona_train.methods.base import Losses, Method, Step
+from mona_train.methods.glcon import GLCon
+from mona_train.methods.mean_teacher import MeanTeacher
+from mona_train.methods.registry import methods
+from mona_train.methods.supervised import Supervised
 
 STUDENT_DECAY = 0.25  # of Probe's EMA, and not the run's
 
@@ -155,7 +159,7 @@ def weight_of(networks: nn.ModuleDict) -> Tensor:
 
 @pytest.fixture
 def probes(monkeypatch: pytest.MonkeyPatch) -> Config:
-    monkeypatch.setitem(methods.METHODS, "probe", (Probe, Second))
+    monkeypatch.setitem(methods(), "probe", Method("probe", (Probe, Second), "two stages", "nobody", 2026))
     plain = Optimiser(lr=0.1, momentum=0.0, weight_decay=0.0, power=1.0)
     return small_config("probe", steps=8, optimiser=plain, batch=Batch(2, 5), ema=0.5)
 
@@ -212,6 +216,7 @@ def test_the_second_stage_starts_at_its_own_first_step_from_the_student(probes: 
 
 
 def test_methods_are_made_of_their_stages() -> None:
-    assert METHODS["mona"] == (GLCon, ACR) and METHODS["glcon"] == (GLCon,)
-    assert METHODS["unet-f"] == METHODS["unet-l"] == (Supervised,) and METHODS["mean-teacher"] == (MeanTeacher,)
-    assert methods.ALL_LABELS == ("unet-f",)
+    stages = {name: method.stages for name, method in methods().items()}
+    assert stages["mona"] == (GLCon, ACR) and stages["glcon"] == (GLCon,)
+    assert stages["unet-f"] == stages["unet-l"] == (Supervised,) and stages["mean-teacher"] == (MeanTeacher,)
+    assert [name for name, method in methods().items() if method.all_labels] == ["unet-f"]
