@@ -57,8 +57,8 @@ class Task:
     intensity: Intensity = field(default_factory=Intensity)
     size: tuple[int, int] = (256, 256)  # rows, columns a slice is resized to
     window: tuple[int, int] | None = None  # the centre of it that the network sees (see `centred`); None: all
-    image_order: int = 0  # 0 nearest, 1 linear: how slices are resized for the network (METHOD 1.1)
-    mask_order: int = 0  # 0: argmax, then nearest (METHOD 1.5.1); 1: linear logits, then argmax
+    image_order: int = 0  # 0 nearest, 1 linear: how slices are resized for the network (method 1.1)
+    mask_order: int = 0  # 0: argmax, then nearest (method 1.5.1); 1: linear logits, then argmax
     modality: str | None = None
     seen: dict[str, tuple[float, float]] = field(default_factory=dict)  # ranges met in training
 

@@ -1,6 +1,7 @@
 """Numeric operations with two faces: `native` (NumPy buffers, C++) and, for training, torch ops.
 
-This package imports neither by itself, so a machine without torch can use `mona_kernels.native`.
+This package imports neither by itself, so a machine without torch can use `mona_kernels.native`.  Comments cite
+docs/method.md: "method 4.2" is its section 4.2, "decision 12" an entry of its section 7.
 """
 
 from typing import Literal

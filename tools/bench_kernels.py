@@ -103,7 +103,7 @@ def contrastive(scene: Scene, tailness: Callable[..., Tensor]) -> tuple[Tensor, 
 def gathered(
     queries: Tensor, active: Tensor, positives: Tensor, rings: Tensor, *, temperature: float, mode: str, drawn: Tensor
 ) -> Tensor:
-    """Mode `exact` word for word (METHOD 4.2, 6 and 7): all keys of all queries of a class in one tensor, Q x N x D."""
+    """Mode `exact` word for word (method 4.2, 6 and 7): all keys of all queries of a class in one tensor, Q x N x D."""
     losses = []
     for query, positive, slots in zip(queries, positives, drawn, strict=True):
         keys = rings.flatten(0, 1)[slots.clamp_min(0)]
@@ -133,7 +133,7 @@ def products(s: Shape, fill: int = 256) -> Callable[[], None]:
 
 
 def dense(scene: Scene) -> tuple[Tensor, list[Tensor]]:
-    """As published (METHOD 2.3, 4.2, 8.2): whole maps of D channels, and for every query keys of its own.
+    """As published (method 2.3, 4.2, 9): whole maps of D channels, and for every query keys of its own.
 
     The chain raises by 2 from level to level, which differs from one bilinear step in interpolation only.
     """

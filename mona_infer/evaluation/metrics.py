@@ -2,7 +2,7 @@
 
 `sound`  true spacing (mm); a class absent from both masks is right (DSC 1) and has no distance; a class in only
          one of them is a miss (DSC 0): counted in the miss rate and charged the volume's diagonal in the mean.
-`paper`  the published evaluation (METHOD 1.5.3-4), only for comparison with published tables: distances in
+`paper`  the published evaluation (method 1.5.3-4), only for comparison with published tables: distances in
          voxels; an empty prediction scores DSC 0 but distance 0; a prediction of an absent class scores DSC 1.
 """
 

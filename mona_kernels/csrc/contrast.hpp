@@ -1,4 +1,4 @@
-// What is left of the contrast of one class between its two matrix products (METHOD 8.3.5): scores become the softmax
+// What is left of the contrast of one class between its two matrix products (method 9.5): scores become the softmax
 // weights of the keys, and weighted keys become the gradient of the queries.
 #pragma once
 

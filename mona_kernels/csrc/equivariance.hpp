@@ -1,4 +1,4 @@
-// L_eqv and its gradient in one pass: warp, renormalise, softmax, both KLs, mask (METHOD 4.4, Decision 7).
+// L_eqv and its gradient in one pass: warp, renormalise, softmax, both KLs, mask (method 4.4, decision 7).
 //
 // Most pixels lie outside the mask and cost one look at it; those of a row that count are put side by side, so that
 // exp and log run over vectors of pixels.

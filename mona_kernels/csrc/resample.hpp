@@ -132,7 +132,7 @@ void argmax_linear(const float* logits, Label* out, long n, long classes, long h
   });
 }
 
-// The published order (METHOD 1.5.1): argmax at the network's size, then nearest.
+// The published order (method 1.5.1): argmax at the network's size, then nearest.
 template <typename Label>
 void argmax_nearest(const float* logits, Label* out, long n, long classes, long h, long w, long H, long W,
                     int threads) {

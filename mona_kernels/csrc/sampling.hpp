@@ -1,4 +1,4 @@
-// The census of a batch and the draws of METHOD, Decision 12: which pixel is number k of its class, without lists.
+// The census of a batch and the draws of decision 12: which pixel is number k of its class, without lists.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-"""CutMix (METHOD 5.3): in each image a box of half its area shows the next image of the batch."""
+"""CutMix (method 5.3): in each image a box of half its area shows the next image of the batch."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The diffeomorphic warp (METHOD 5.4): a random smooth velocity, integrated by scaling and squaring.
+"""The diffeomorphic warp (method 5.4): a random smooth velocity, integrated by scaling and squaring.
 
 Where this differs from the published field, and why:
 * The velocity's component across an edge fades to zero there, so the warp maps the frame onto itself. The published
   one clamps points to the frame, which flattens a rim of up to four pixels (Jacobian 0).
 * It is integrated on a lattice of 129 x 129 points and interpolated from there, which also stands for the last blur
-  of 1 px. At 256 x 256 the distance to full-size integration with that blur is 0.012 px RMS (METHOD 8.4 asks for
+  of 1 px. At 256 x 256 the distance to full-size integration with that blur is 0.012 px RMS (method 5.4 asks for
   less than 0.05); 64 x 64 would give 0.065.
 * The frame is never written to; the published code changes it before subtracting it and loses 0.4 %.
 """
@@ -23,7 +23,7 @@ KNOTS = 32  # velocities per axis
 LATTICE = 129
 SQUARINGS = 8
 STRENGTH = 1.5  # epsilon: 1.5 px RMS, 4.5 px at most, at 256 x 256; up to 3 stays free of folds
-PUBLISHED = 256  # pixels: the size for which METHOD 5.4 places the knots (align_corners=False)
+PUBLISHED = 256  # pixels: the size for which method 5.4 places the knots (align_corners=False)
 FADE = 2.0  # knots over which the velocity fades towards an edge
 
 
@@ -35,7 +35,7 @@ def diffeo(
     probability: float = 0.5,
     device: torch.device | str = "cpu",
 ) -> Geometry:
-    """One coin for the whole batch (METHOD 5.4), then per image a field and an epsilon in 0..strength ([REC])."""
+    """One coin for the whole batch (method 5.4), then per image a field and an epsilon in 0..strength."""
     warped = bool(coins(generator, probability))
     velocity = uniform(generator, (-1, 1), count, 2, KNOTS, KNOTS)
     epsilon = uniform(generator, (0, strength), count)

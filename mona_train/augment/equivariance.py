@@ -1,4 +1,4 @@
-"""The transform T of L_eqv (METHOD 4.4): a similarity of each image and a slight thin-plate spline.
+"""The transform T of L_eqv (method 4.4): a similarity of each image and a slight thin-plate spline.
 
 T gives a `Geometry`: `grid(size, device)` moves images, probabilities, masks and a map of ones alike, `inverse()`
 leads back. The photometric part of T is a fresh `jitter` of the moved image.
@@ -21,7 +21,7 @@ CONTROLS = 5  # control points per axis, spread over the frame
 
 @dataclass(frozen=True)
 class Equivariance:
-    """How far T may go; lengths in units of half a frame, so that they scale with the input (Decision 8)."""
+    """How far T may go; lengths in units of half a frame, so that they scale with the input (decision 8)."""
 
     degrees: float = 60.0
     scale: Range = (1 / 1.2, 1 / 0.8)  # of the sampling grid: the picture shrinks by 0.8 or grows by 1.2
@@ -60,7 +60,7 @@ def spline(controls: Tensor, size: Size) -> Tensor:
 
 @lru_cache(maxsize=8)
 def _basis(size: Size, device: torch.device) -> Tensor:
-    """What each control point contributes to each pixel: METHOD 8.4's constant matrix, (H W, 25).
+    """What each control point contributes to each pixel: the same for every step, (H W, 25).
 
     The spline is linear in its control values, and reproduces linear maps; so its displacement is this matrix
     times the displacements of the control points.

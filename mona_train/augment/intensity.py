@@ -1,4 +1,4 @@
-"""Brightness, contrast, gamma and blur (METHOD 5.2) in float: no 8-bit round trip, clipped to 0..1 and nothing else."""
+"""Brightness, contrast, gamma and blur (method 5.2) in float: no 8-bit round trip, clipped to 0..1 and nothing else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 from mona_train.augment.blur import gaussian_blur
 from mona_train.augment.draw import Range, coins, uniform
 
-PUBLISHED = 256  # pixels: the size at which a blur's sigma is given; it scales with the input (Decision 8)
+PUBLISHED = 256  # pixels: the size at which a blur's sigma is given; it scales with the input (decision 8)
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Strength:
 
     brightness: Range = (0.75, 1.25)
     contrast: Range = (0.75, 1.25)
-    gamma: Range = (0.8, 1.25)  # METHOD 3.1 asks for gamma and gives no range
+    gamma: Range = (0.8, 1.25)  # method 3.1 asks for gamma and gives no range
     blur: Range = (0.15, 1.15)  # sigma in pixels of a 256 x 256 image
     colour_probability: float = 0.5  # brightness and contrast come together, in either order
     gamma_probability: float = 0.5
@@ -63,7 +63,7 @@ def apply_jitter(images: Tensor, drawn: Jitter) -> Tensor:
     if images.ndim != 4 or len(images) != len(drawn.gamma):
         raise ValueError(f"expected images ({len(drawn.gamma)}, C, H, W), found {tuple(images.shape)}")
     half = images.dtype in (torch.float16, torch.bfloat16)
-    values = (images.float() if half else images).clamp(0, 1)  # a copy: the caller's view is never written to (D6)
+    values = (images.float() if half else images).clamp(0, 1)  # a copy: a view is never written to (difference 6)
     if bool((drawn.brightness != 1).any() or (drawn.contrast != 1).any()):
         _recolour(values, drawn)
     curved = _where(drawn.gamma != 1)

@@ -1,4 +1,4 @@
-"""The weak view (METHOD 5.1): quarter turn and mirror, or a small rotation, or a resized crop, or nothing."""
+"""The weak view (method 5.1): quarter turn and mirror, or a small rotation, or a resized crop, or nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mona_train.augment.geometry import Geometry
 
 BRANCHES = (0.5, 0.25, 0.125, 0.125)  # the published chain of `elif random() > 0.5`
 ANGLES = (-20, 19)  # whole degrees, numpy.random.randint(-20, 20)
-CROP: Range = (0.8, 1.0)  # side of the crop; the published crop gave the image back as it was (D9)
+CROP: Range = (0.8, 1.0)  # side of the crop; the published crop gave the image back as it was (difference 9)
 
 
 def weak(generator: Generator, count: int, size: Size) -> Geometry:

@@ -1,6 +1,6 @@
 """What a run is made of, as typed values; saved whole to run.toml, from which it can be run again.
 
-Presets differ in these values only: `paper` is METHOD 3.6 and 4.8; `cpu` is made for two cores and about an hour
+Presets differ in these values only: `paper` is method 3.6 and 4.8; `cpu` is made for two cores and about an hour
 (docs/training.md tells how it was measured).
 """
 

@@ -1,6 +1,6 @@
 """Who is labelled, who is not, who validates and who tests: by patient, published or drawn, always the same.
 
-The published lists (METHOD 1.1-1.3) are package data in `splits/`; they hold for ratios 0.01, 0.05 and 0.10.
+The published lists (method 1.1-1.3) are package data in `splits/`; they hold for ratios 0.01, 0.05 and 0.10.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LISTS = Path(__file__).parent / "splits"
 PUBLISHED = {"acdc": "ACDC", "lits": "LiTS", "mmwhs": "MMWHS"}
 RATIOS = {0.01: "1", 0.05: "5", 0.1: "10"}
 VALIDATION_SHARE, FEWEST_TO_VALIDATE = 0.15, 5
-# Training slices are chosen without looking at labels (METHOD, Decision 10): CT slices that show enough body.
+# Training slices are chosen without looking at labels (decision 10): CT slices that show enough body.
 LEAST_CONTENT = {"lits": 0.10}
 
 

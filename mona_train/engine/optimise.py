@@ -35,13 +35,13 @@ def rate(settings: Optimiser, index: int, steps: int) -> float:
 
 
 def teacher_of(student: nn.ModuleDict, averaged: tuple[str, ...]) -> nn.ModuleDict:
-    """A copy of the student's networks (heads too: D19) that no gradient reaches."""
+    """A copy of the student's networks (heads too: difference 14) that no gradient reaches."""
     teacher = nn.ModuleDict({name: copy.deepcopy(student[name]) for name in averaged})
     return teacher.requires_grad_(False)
 
 
 def teaching_mode(teacher: nn.ModuleDict) -> None:
-    """Batch statistics, but no dropout (Decision 4): pseudo-labels should not be noisy."""
+    """Batch statistics, but no dropout (decision 4): pseudo-labels should not be noisy."""
     teacher.train()
     for module in teacher.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):

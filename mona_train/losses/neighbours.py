@@ -1,4 +1,4 @@
-"""L_nn, diversity (METHOD 4.5): the student moves towards what the teacher finds near, in other slices."""
+"""L_nn, diversity (method 4.5): the student moves towards what the teacher finds near, in other slices."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def nearest_neighbours(
     """Mean over images and their k neighbours z of |u - z|^2 = 2 - 2 u.z, u being the student's and of length 1.
 
     student u, teacher v: B D; tags (B, n) say which slices an image shows (negative: unknown).  The neighbours are
-    v's: the published code searched with the student and measured the teacher, and had no gradient (D3).  Rows that
-    show one of the same slices do not count.  An image with fewer than k other rows takes those there are; one with
-    none is left out.
+    v's: the published code searched with the student, measured the teacher, and had no gradient (difference 3).  Rows
+    that show one of the same slices do not count.  An image with fewer than k other rows takes those there are; one
+    with none is left out.
     """
     if student.shape != teacher.shape or (tags is not None and (tags.ndim, len(tags)) != (2, len(student))):
         found = f"{tuple(student.shape)}, {tuple(teacher.shape)}, {None if tags is None else tuple(tags.shape)}"

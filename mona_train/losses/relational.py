@@ -1,4 +1,4 @@
-"""Relational similarity (METHOD 3.3, 3.4): the student should find the bank's rows as alike as the teacher does."""
+"""Relational similarity (method 3.3, 3.4): the student should find the bank's rows as alike as the teacher does."""
 
 from __future__ import annotations
 

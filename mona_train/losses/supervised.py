@@ -1,4 +1,4 @@
-"""Cross-entropy + Dice against a label (METHOD 3.5)."""
+"""Cross-entropy + Dice against a label (method 3.5)."""
 
 from __future__ import annotations
 

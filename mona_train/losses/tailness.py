@@ -1,4 +1,4 @@
-"""L_contrast of METHOD 4.2 with Decisions 1, 2 and 12: hard pixels of every class against all other classes.
+"""L_contrast of method 4.2 with decisions 1, 2 and 12: hard pixels of every class against all other classes.
 
 Each class owns a ring of teacher representations, and rings get the same number of pixels a step, however rare the
 class (as long as it has that many).
@@ -117,7 +117,7 @@ class Tailness(nn.Module):  # type: ignore[misc]
         )
 
     def _law(self, means: Tensor, present: Tensor) -> Tensor:
-        """pi_c(v) of METHOD 4.2.5 (C, C): over the other classes of the class set; rows without any are 0."""
+        """pi_c(v) of method 4.2.5 (C, C): over the other classes of the class set; rows without any are 0."""
         mean = F.normalize(means, dim=1)
         usable = present & (self.filled > 0)
         pairs = present[:, None] & usable & ~torch.eye(self.classes, dtype=torch.bool, device=means.device)

@@ -1,7 +1,7 @@
-"""The windows that the local loss compares (METHOD 3.4): a grid of places, a little off it in each step.
+"""The windows that the local loss compares (method 3.4): a grid of places, a little off it in each step.
 
 Window i lies at the same place in every image and in both networks, and in later steps not far from there: so crops
-of one index are comparable, which the published code's reshape made them not (D8).
+of one index are comparable, which the published code's reshape made them not (difference 8).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 
 from mona_train.augment.draw import Size, uniform
 
-SHARE = 4  # a window's side is a quarter of the frame's: 64 at 256 (Decision 8)
+SHARE = 4  # a window's side is a quarter of the frame's: 64 at 256 (decision 8)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Anatomical Contrastive Reconstruction: MONA's fine-tuning (METHOD 4).
+"""Anatomical Contrastive Reconstruction: MONA's fine-tuning (method 4).
 
 Supervised and pseudo-label losses always; the three principles by choice: tailness (pixel contrast with hard queries
 and class-aware keys), consistency (equivariance), diversity (nearest neighbours in the teacher's eyes).
@@ -36,7 +36,7 @@ PRINCIPLES = ("tailness", "consistency", "diversity")
 
 @dataclass(frozen=True)
 class Settings(base.Settings):
-    """ACR, METHOD 4."""
+    """ACR, method 4."""
 
     principles: tuple[str, ...] = PRINCIPLES
     lr: float | None = None  # of fine-tuning, which starts from a trained network; None: as pre-training's

@@ -1,4 +1,4 @@
-"""`Bank`: the last embeddings the teacher made, first in, first out (METHOD 3.2)."""
+"""`Bank`: the last embeddings the teacher made, first in, first out (method 3.2)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Bank(nn.Module):  # type: ignore[misc]
 
     @property
     def full(self) -> bool:
-        """Filled once: before that nobody may look, for an all-zero row has cosine 0 with everything (D2)."""
+        """Filled once: before that nobody may look, for an all-zero row has cosine 0 with everything (difference 2)."""
         return self._written >= len(self)
 
     @property

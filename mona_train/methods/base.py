@@ -107,7 +107,7 @@ class Method:
 
 @contextmanager
 def frozen_statistics(network: nn.Module) -> Iterator[None]:
-    """Batch statistics are used and not remembered: for a second pass over the same images (Decision 4)."""
+    """Batch statistics are used and not remembered: for a second pass over the same images (decision 4)."""
     norms = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     before = [m.momentum for m in norms]
     try:

@@ -1,4 +1,4 @@
-"""GLCon: MONA's pre-training (METHOD 3).  Relations of whole slices and of windows to those of the last slices seen.
+"""GLCon: MONA's pre-training (method 3).  Relations of whole slices and of windows to those of the last slices seen.
 
 The student sees a strong view and the teacher the weak one, both in one geometry, so window i shows them the same
 place.  Every image is compared with a bank of the teacher's embeddings; this step's enter it after the losses.
@@ -29,7 +29,7 @@ PREDICTOR = {"projector": "predictor", "local": "local_predictor"}  # of each he
 
 @dataclass(frozen=True)
 class Settings(base.Settings):
-    """GLCon, METHOD 3."""
+    """GLCon, method 3."""
 
     bank: int = 36  # slices
     student_temperature: float = 0.1
@@ -38,7 +38,7 @@ class Settings(base.Settings):
     jitter: float = 1 / 16  # of the frame: how far a window moves off its place
     global_weight: float = 1.0
     local_weight: float = 1.0
-    supervised_scale: float = 1.0  # of cross-entropy + Dice (Decision 9)
+    supervised_scale: float = 1.0  # of cross-entropy + Dice (decision 9)
     norm: Norm = "bn"  # of the heads
 
     def __post_init__(self) -> None:
@@ -76,7 +76,7 @@ class GLCon(base.Stage):
         """`global` and `local` are missing until the banks have been filled once."""
         s = self.settings
         weak, labels = weak_batch(step)
-        strong = jitter(step.generator, weak, GLCON)  # a copy: published, both views shared one tensor (D6)
+        strong = jitter(step.generator, weak, GLCON)  # a copy: published, both views shared one tensor (difference 6)
         windows = draw_windows(step.generator, size_of(weak), per_side=s.windows, jitter=s.jitter)
         with torch.no_grad():
             taught: UNetOutput = step.teacher["unet"](weak)
@@ -90,7 +90,7 @@ class GLCon(base.Stage):
 
     def _relate(self, name: str, step: Step, bank: Bank, head: str, seen: Tensor, taught: Tensor) -> Losses:
         """KL between the student's and the teacher's relations to the bank, which then takes in the teacher's rows."""
-        with torch.no_grad():  # of the teacher's head too: published, it learned (D19)
+        with torch.no_grad():  # of the teacher's head too: published, it learned (difference 14)
             v = step.teacher[head](taught)
         found = {}
         if bank.full:

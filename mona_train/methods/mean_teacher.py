@@ -1,6 +1,6 @@
-"""Mean Teacher (METHOD 6, MT): on unlabelled slices the student agrees with an EMA of itself that sees noise.
+"""Mean Teacher (method 6, MT): on unlabelled slices the student agrees with an EMA of itself that sees noise.
 
-Published constants in steps belong to 30,000 of them and scale with the stage (Decision 8).
+Published constants in steps belong to 30,000 of them and scale with the stage (decision 8).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ QUIET = 30  # no consistency in the first 30th: 1,000 of 30,000
 
 @dataclass(frozen=True)
 class Settings(base.Settings):
-    """Mean Teacher, METHOD 6."""
+    """Mean Teacher, method 6."""
 
-    supervised_scale: float = 0.5  # of cross-entropy + Dice, as SSL4MIS (Decision 9)
+    supervised_scale: float = 0.5  # of cross-entropy + Dice, as SSL4MIS (decision 9)
     consistency_weight: float = 0.1  # at the end of the ramp
     noise: float = 0.1  # sigma, on intensities in 0..1
     noise_limit: float = 0.2

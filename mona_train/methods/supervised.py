@@ -1,4 +1,4 @@
-"""Labelled slices alone: UNet-F and UNet-L of the tables (METHOD 6), and the same with MONA's strong augmentation."""
+"""Labelled slices alone: UNet-F and UNet-L of the tables (method 6), and the same with MONA's strong augmentation."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from mona_train.networks.unet import UNetOutput
 
 @dataclass(frozen=True)
 class Settings(base.Settings):
-    """Supervised training, METHOD 6."""
+    """Supervised training, method 6."""
 
     augmentation: Literal["weak", "strong"] = "weak"  # strong: a control of how much augmentation alone gains
-    scale: float = 0.5  # of cross-entropy + Dice, as SSL4MIS (Decision 9)
+    scale: float = 0.5  # of cross-entropy + Dice, as SSL4MIS (decision 9)
 
     def __post_init__(self) -> None:
         within(self, "supervised", 0, None, "scale")

@@ -15,7 +15,7 @@ def size_of(images: Tensor) -> Size:
 
 
 def weak_view(generator: Generator, images: Tensor, labels: Tensor | None = None) -> View:
-    """METHOD 5.1 on images (B, 1, H, W) and labels (B, H, W); shares no memory with them."""
+    """method 5.1 on images (B, 1, H, W) and labels (B, H, W); shares no memory with them."""
     return weak(generator, len(images), size_of(images)).apply(images, labels)
 
 

@@ -1,4 +1,4 @@
-"""Heads that embed a slice, or windows of its prediction, as 512 numbers (METHOD 2.2).
+"""Heads that embed a slice, or windows of its prediction, as 512 numbers (method 2.2).
 
 Every linear layer keeps its bias, also before a norm that makes it useless: those are the published counts.
 Batch norm over a batch of six is noisy, hence the choice of norm.

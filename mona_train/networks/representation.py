@@ -1,4 +1,4 @@
-"""The representation head of METHOD 2.3: linear from end to end, so it is one matrix on the rows of the pyramid."""
+"""The representation head of method 2.3: linear from end to end, so it is one matrix on the rows of the pyramid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The U-Net of METHOD 2.1, the same one for every method and baseline."""
+"""The U-Net of method 2.1, the same one for every method and baseline."""
 
 from __future__ import annotations
 

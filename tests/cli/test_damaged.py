@@ -5,9 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import damaged
 import nibabel as nib
 import pytest
+from helpers import damaged
 
 from mona_infer.cli.evaluate import match_cases, measure
 
@@ -32,7 +32,7 @@ main()
 IN_PROCESS = """
 import sys
 from pathlib import Path
-import damaged
+from helpers import damaged
 from mona_infer.errors import MonaError
 from mona_infer.cli.evaluate import match_cases, measure
 
@@ -86,7 +86,7 @@ def test_the_command_ends_in_one_sentence(number, reference, tmp_path, tmp_path_
 def test_the_rest_in_process(reference, tmp_path):
     """Every other input, through the same reading and checking, in one process whose peak is watched."""
     command = [sys.executable, "-c", IN_PROCESS, reference, tmp_path, str(SAMPLE)]
-    paths = os.pathsep.join([str(Path(damaged.__file__).parent), os.environ.get("PYTHONPATH", "")])
+    paths = os.pathsep.join([str(Path(damaged.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": paths})
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) * 1024 < GIGABYTE

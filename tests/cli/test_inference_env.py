@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import models
 import pytest
+from helpers import models
 
 TOOL = Path(__file__).parents[2] / "tools" / "inference_env.py"
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from dataset_files import acdc_h5, nnunet
+from helpers.dataset_files import acdc_h5, nnunet
 
 from mona_infer.system.optional_parts import install_command, requirements
 

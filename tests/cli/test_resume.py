@@ -15,9 +15,9 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
-from dataset_files import lits
-from small_runs import write_dataset
-from train_commands import DATA, RUN, SET, mona, start
+from helpers.dataset_files import lits
+from helpers.small_runs import write_dataset
+from helpers.train_commands import DATA, RUN, SET, mona, start
 
 from mona_train.cli.export import load_run
 from mona_train.data.resolved import read_resolved

@@ -6,12 +6,10 @@ import sys
 import time
 from pathlib import Path
 
-import damaged
-import hostile_models
-import models
 import nibabel as nib
 import numpy as np
 import pytest
+from helpers import damaged, hostile_models, models
 
 MONA = Path(sys.executable).with_name("mona")
 AFFINE = np.diag([1.5, 1.5, 8.0, 1.0])
@@ -19,7 +17,7 @@ KILLS, CASES = 3, 12  # 20 in `make test-all`
 IN_PROCESS = """
 import sys
 from pathlib import Path
-import damaged
+from helpers import damaged
 from mona_infer.cli.main import app
 from mona_infer.errors import MonaError
 
@@ -30,7 +28,7 @@ for number in range(count):
     if what == "scans":
         kind, scan, model = damaged.KINDS[number % len(damaged.KINDS)], damaged.make(number, inside), good
     else:
-        import hostile_models
+        from helpers import hostile_models
         kind, scan = hostile_models.KINDS[number % len(hostile_models.KINDS)], good
         model = inside / "model.onnx"
         model.write_bytes(hostile_models.make(number))
@@ -174,7 +172,7 @@ def test_damage_is_refused_and_leaves_nothing(what, count, model, tmp_path):
     scans(tmp_path / "scans", 1)
     good = model if what == "scans" else tmp_path / "scans" / "case0.nii.gz"
     command = [sys.executable, "-c", IN_PROCESS, what, tmp_path, good, str(count)]
-    paths = os.pathsep.join([str(Path(damaged.__file__).parent), os.environ.get("PYTHONPATH", "")])
+    paths = os.pathsep.join([str(Path(damaged.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": paths})
     assert done.returncode == 0, done.stderr
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from small_runs import kept, write_dataset
-from train_commands import DATA, RUN, SET, SETTINGS, mona, start
+from helpers.small_runs import kept, write_dataset
+from helpers.train_commands import DATA, RUN, SET, SETTINGS, mona, start
 
 from mona_train.cli import train
 from mona_train.config.schema import PRESETS, Config

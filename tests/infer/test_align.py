@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from orientations import TURNS, restored, rotation
+from helpers.orientations import TURNS, restored, rotation
 
 from mona_infer import InputError, Volume
 from mona_infer.geometry.align import on_grid_of

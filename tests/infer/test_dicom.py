@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pydicom
 import pytest
-from dicom_files import decimals, write_enhanced, write_series
+from helpers.dicom_files import decimals, write_enhanced, write_series
 from pydicom.dataset import Dataset
 from pydicom.pixels.decoders.base import get_decoder
 from pydicom.pixels.encoders.base import get_encoder

@@ -10,7 +10,7 @@ import zlib
 
 import numpy as np
 import pytest
-from dicom_files import write_enhanced, write_series
+from helpers.dicom_files import write_enhanced, write_series
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from mona_infer.errors import InputError

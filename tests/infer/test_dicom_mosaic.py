@@ -13,7 +13,7 @@ import nibabel
 import numpy as np
 import pydicom
 import pytest
-from dicom_files import write_series
+from helpers.dicom_files import write_series
 from pydicom.uid import RLELossless
 
 from mona_infer.errors import InputError

@@ -3,13 +3,13 @@
 import builtins
 from dataclasses import replace
 
-import models
 import nibabel as nib
 import numpy as np
 import pydicom
 import pytest
-from dicom_files import write_enhanced, write_series
-from orientations import rotation
+from helpers import models
+from helpers.dicom_files import write_enhanced, write_series
+from helpers.orientations import rotation
 from pydicom.uid import generate_uid
 
 from mona_infer.cli.main import app

@@ -1,16 +1,16 @@
 """Headers that contradict their positions: strangers must read from the SEG the grid that mona's NIfTI mask lies on."""
 
-import models
 import nibabel as nib
 import numpy as np
 import pydicom
 import pytest
-from dicom_files import decimals, planes, write_enhanced, write_series
-from orientations import rotation
+from helpers import models
+from helpers.dicom_files import decimals, planes, write_enhanced, write_series
+from helpers.orientations import rotation
+from helpers.seg_readers import READERS, by_highdicom, disagreements
 from pydicom.dataset import Dataset
 from pydicom.sequence import Sequence
 from pydicom.uid import generate_uid
-from seg_readers import READERS, by_highdicom, disagreements
 
 from mona_infer.cli.main import app
 

@@ -3,13 +3,13 @@
 import json
 from dataclasses import replace
 
-import models
 import nibabel as nib
 import numpy as np
 import pydicom
 import pytest
-from dicom_files import write_series
-from orientations import rotation
+from helpers import models
+from helpers.dicom_files import write_series
+from helpers.orientations import rotation
 from pydicom.uid import DeflatedExplicitVRLittleEndian, RLELossless, generate_uid
 
 from mona_infer.cli.main import app

@@ -10,7 +10,7 @@ import zipfile
 import numpy as np
 import pydicom
 import pytest
-from dicom_files import write_enhanced, write_series
+from helpers.dicom_files import write_enhanced, write_series
 from pydicom.uid import BasicTextSRStorage
 
 from mona_infer.cli.main import app

@@ -3,10 +3,9 @@
 import json
 import sys
 
-import fake_tensorrt
-import models
 import numpy as np
 import pytest
+from helpers import fake_tensorrt, models
 
 from mona_infer.engines.base import choose
 from mona_infer.engines.onnx import OnnxEngine, tensorrt_options

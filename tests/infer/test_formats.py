@@ -3,12 +3,12 @@
 import json
 from dataclasses import replace
 
-import models
 import nibabel as nib
 import numpy as np
 import pytest
-from itk_files import itk_volume, itk_write, sitk
-from orientations import rotation
+from helpers import models
+from helpers.itk_files import itk_volume, itk_write, sitk
+from helpers.orientations import rotation
 
 from mona_infer import InputError, read_volume
 from mona_infer.cli.main import app

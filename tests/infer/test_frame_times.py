@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-import models
 import nibabel as nib
 import numpy as np
 import pytest
-from dicom_files import write_enhanced, write_series
+from helpers import models
+from helpers.dicom_files import write_enhanced, write_series
 from pydicom.uid import generate_uid
 
 from mona_infer.cli.main import app

@@ -6,11 +6,11 @@ import os
 import subprocess
 import sys
 
-import models
 import nibabel as nib
 import numpy as np
 import pytest
-from dicom_files import write_enhanced, write_series
+from helpers import models
+from helpers.dicom_files import write_enhanced, write_series
 from pydicom.uid import generate_uid
 
 from mona_infer.cli.main import app

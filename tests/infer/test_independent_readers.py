@@ -12,14 +12,12 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import models
 import nibabel as nib
 import numpy as np
 import pytest
-import seg_readers
-import sitk_files
-from dicom_files import write_enhanced, write_series
-from orientations import ANGLES, TURNS, restored, rotation
+from helpers import models, seg_readers, sitk_files
+from helpers.dicom_files import write_enhanced, write_series
+from helpers.orientations import ANGLES, TURNS, restored, rotation
 from pydicom.uid import generate_uid
 
 from mona_infer.cli.evaluate import Case, measure

@@ -2,11 +2,11 @@
 
 import json
 
-import models
 import numpy as np
 import onnx
 import pytest
-from hostile_models import hostile
+from helpers import models
+from helpers.hostile_models import hostile
 
 from mona_infer.engines.base import choose
 from mona_infer.engines.onnx import OnnxEngine

@@ -3,7 +3,7 @@
 import nibabel as nib
 import numpy as np
 import pytest
-from orientations import ANGLES, rotation
+from helpers.orientations import ANGLES, rotation
 
 from mona_infer.io.nifti_header import LAYOUTS, Header
 

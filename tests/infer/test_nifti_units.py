@@ -3,11 +3,11 @@
 import json
 import struct
 
-import models
 import nibabel as nib
 import numpy as np
 import pytest
-from itk_files import itk_volume
+from helpers import models
+from helpers.itk_files import itk_volume
 
 from mona_infer import read_volume
 from mona_infer.cli.main import app

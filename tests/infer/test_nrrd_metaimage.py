@@ -5,8 +5,8 @@ import zlib
 
 import numpy as np
 import pytest
-from itk_files import itk_volume, itk_write
-from orientations import rotation
+from helpers.itk_files import itk_volume, itk_write
+from helpers.orientations import rotation
 
 from mona_infer import InputError, Volume, read_volume
 from mona_infer.io.nifti import write_nifti

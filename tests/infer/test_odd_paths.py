@@ -5,10 +5,10 @@ import re
 import socket
 from pathlib import Path
 
-import models
 import nibabel as nib
 import numpy as np
 import pytest
+from helpers import models
 
 from mona_infer import InputError, read_volume
 from mona_infer.cli.main import app

@@ -5,7 +5,7 @@ import gzip
 import nibabel as nib
 import numpy as np
 import pytest
-from dicom_files import write_series
+from helpers.dicom_files import write_series
 
 from mona_infer import InputError, read_volume
 from mona_infer.io.nifti import write_mask

@@ -5,11 +5,11 @@ import os
 import pathlib
 from dataclasses import replace
 
-import models
 import nibabel as nib
 import numpy as np
 import pytest
-from dicom_files import write_series
+from helpers import models
+from helpers.dicom_files import write_series
 from PIL import Image
 
 from mona_infer.cli.main import app

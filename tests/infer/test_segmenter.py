@@ -3,10 +3,10 @@
 import time
 from dataclasses import replace
 
-import models
 import numpy as np
 import pytest
-from orientations import TURNS, restored, rotation
+from helpers import models
+from helpers.orientations import TURNS, restored, rotation
 from scipy import ndimage
 
 from mona_infer import Segmenter, Volume

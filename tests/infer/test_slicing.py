@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from orientations import ANGLES, TURNS, restored, rotation
+from helpers.orientations import ANGLES, TURNS, restored, rotation
 
 from mona_infer import InputError
 from mona_infer.geometry.slicing import WORLD_AXES, slicing

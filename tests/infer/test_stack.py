@@ -6,8 +6,8 @@ import nibabel as nib
 import numpy as np
 import pydicom
 import pytest
-from dicom_files import write_series
-from orientations import ANGLES, TURNS, restored, rotation
+from helpers.dicom_files import write_series
+from helpers.orientations import ANGLES, TURNS, restored, rotation
 from scipy.ndimage import map_coordinates
 
 from mona_infer import Task, Volume, read_volume

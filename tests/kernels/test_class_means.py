@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
@@ -16,14 +14,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mona_kernels.ops.class_means import class_sums, reference
 
 CHANNELS = (40, 20, 10, 5, 3)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def scene(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,14 +17,6 @@ from mona_kernels.ops.sampling import draw_keys, thresholds
 
 TAU = 0.5
 SHAPES = [(3, 5, 7, 8, 6), (4, 1, 3, 16, 4), (8, 6, 17, 5, 9), (2, 3, 1, 2, 1)]  # C Q N D R
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class Scene:
@@ -69,7 +61,7 @@ class Scene:
 
 
 def naive(scene: Scene, queries: Tensor, negatives: Callable[[int, int, Tensor], Tensor]) -> Tensor:
-    """METHOD 4.2.7, one query at a time; `negatives` is the sum over its keys."""
+    """method 4.2.7, one query at a time; `negatives` is the sum over its keys."""
     per_class = []
     for c in range(len(queries)):
         if not scene.active[c]:

@@ -1,4 +1,4 @@
-"""L_eqv against a warp and both KL divergences written out, and what must not matter to it (METHOD 4.4, 9.5)."""
+"""L_eqv against a warp and both KL divergences written out, and what must not matter to it (method 4.4)."""
 
 from __future__ import annotations
 

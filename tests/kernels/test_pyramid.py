@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
@@ -15,14 +12,6 @@ from mona_kernels.ops.class_means import interpolation
 from mona_kernels.ops.pyramid_gather import pyramid_gather
 
 CHANNELS = (7, 5, 4, 3, 2)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def pyramid(batch: int, size: tuple[int, int], dtype: torch.dtype = torch.float64, seed: int = 0) -> list[Tensor]:

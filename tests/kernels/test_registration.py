@@ -3,7 +3,7 @@ dirty memory, any number of threads and odd layouts.  What the ops compute is in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,14 +15,6 @@ from mona_kernels.ops import NATIVE, REFERENCE, Ops
 from mona_kernels.ops.sampling import thresholds
 
 C, SIZE, RING = 3, (9, 14), 7
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class Scene:
@@ -225,6 +217,7 @@ def test_the_number_of_threads_changes_nothing(op: str) -> None:
         torch.set_num_threads(threads)
         value = run(NATIVE, s)
         results.append([*value] if op in INTEGER else [value, *gradients(value, s)])
+    torch.set_num_threads(1)
     for other in results[1:]:
         agree(other, results[0], rtol=0, atol=0)
 

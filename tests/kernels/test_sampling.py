@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -25,14 +23,6 @@ KNOWN = [
 ]
 UNLIKELY = 1e-4  # of a fair sampler failing a chi-square test; seeds are fixed, so it is luck once, not in every run
 HERE = {"seed": 7, "step": 3, "stream": 256}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def plain_philox(counter: tuple[int, ...], seed: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from random_masks import random_mask
+from helpers.random_masks import random_mask
 from scipy.ndimage import binary_erosion, generate_binary_structure
 from scipy.spatial import cKDTree
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from helpers.random_masks import random_mask
 from medpy.metric import binary as medpy
-from random_masks import random_mask
 
 from mona_infer.evaluation.metrics import score_case
 

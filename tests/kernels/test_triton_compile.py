@@ -40,7 +40,7 @@ def test_a_spill_is_seen_and_refused() -> None:
 
 
 def test_roofline_counts_by_hand() -> None:
-    """Shared keys at the paper's scale: 4 x 256 queries and 4 x 512 keys of 512 numbers, METHOD 8.3.4's 0.54 GFLOP."""
+    """Shared keys at the paper's scale: 4 x 256 queries and 4 x 512 keys of 512 numbers, method 9.4's 0.54 GFLOP."""
     code, (repel, *_) = compiled("--roofline", "--kernel", "_repel shared")
     assert code == 0
     assert repel["flops"] == 2 * 4 * 256 * 512 * 512

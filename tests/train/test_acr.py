@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from steps import (
+from helpers.steps import (
     CLASSES,
     STILL,
     WIDTH,
     calls_of,
     following,
-    one_thread,
     painted,
     seeded,
     stage_of,
@@ -34,12 +33,6 @@ from mona_train.networks.unet import UNetOutput
 
 CALM = 1e-4  # a learning rate
 SMALL = {"queries": 16, "keys": 32, "ring": 64, "bank": 6, "dim": 32}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def running(step: Step, stage: ACR, count: int) -> tuple[Step, dict[str, Tensor]]:
@@ -107,7 +100,7 @@ def test_the_teacher_sees_the_weak_view_first_and_then_what_the_student_sees() -
     stage.losses(step)
     assert [len(images) for images, _ in taught] == [3, 6]
     assert [len(images) for images, _ in learned] == [6, 6]  # the second: equivariance
-    assert torch.equal(taught[1][0], learned[0][0])  # Decision 6
+    assert torch.equal(taught[1][0], learned[0][0])  # decision 6
     assert not torch.equal(taught[0][0], learned[0][0][3:])
 
 
@@ -274,7 +267,7 @@ def test_kernels_give_what_plain_pytorch_gives_at_every_step_of_a_training(monke
     assert set(compared) == set(Ops._fields)
 
 
-# --- the pseudo-label loss (METHOD 4.3, Decision 3)
+# --- the pseudo-label loss (method 4.3, decision 3)
 
 
 def test_pseudo_labels_count_by_how_sure_their_image_is() -> None:

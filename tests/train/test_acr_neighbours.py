@@ -1,4 +1,4 @@
-"""L_nn as ACR wires it (METHOD 4.5, Decision 6), against a bank kept by hand: a list of rows and the slices they show.
+"""L_nn as ACR wires it (method 4.5, decision 6), against a bank kept by hand: a list of rows and the slices they show.
 
 Which two slices a mixed image shows is read off its pixels, not taken from the code that mixed them.
 """
@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from steps import calls_of, one_thread, seeded, stage_of
-from told import by_hand, slices, told_step, turned
+from helpers.steps import calls_of, one_thread, seeded, stage_of
+from helpers.told import by_hand, slices, told_step, turned
 from torch import Tensor
 
 from mona_train.data.stream import UnlabelledBatch

@@ -1,4 +1,4 @@
-"""ACR's wiring: each loss is worked out again from what went into the networks and what came out (METHOD 4).
+"""ACR's wiring: each loss is worked out again from what went into the networks and what came out (method 4).
 
 The teacher's answers can be read off the images it sees (tests/told.py), so nothing here asks the code for labels,
 confidences or masks.
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import torch.nn.functional as F
-from steps import CLASSES, calls_of, one_thread, stage_of
-from told import SIZE, by_hand, quarter_turn, told, told_step, turned
+from helpers.steps import CLASSES, calls_of, one_thread, stage_of
+from helpers.told import SIZE, by_hand, quarter_turn, told, told_step, turned
 from torch import Tensor, nn
 
 from mona_kernels.ops import NATIVE, REFERENCE
@@ -122,7 +122,7 @@ def test_the_student_sees_weak_labelled_slices_and_halves_of_unlabelled_ones() -
 def test_the_teacher_labels_the_weak_view_before_it_is_mixed() -> None:
     seen = watch(stage_of(ACR, **SMALL))
     assert torch.equal(seen.teacher[0][0], turned(seen.step.unlabelled.images))
-    assert torch.equal(seen.teacher[1][0], seen.student[0][0])  # Decision 6
+    assert torch.equal(seen.teacher[1][0], seen.student[0][0])  # decision 6
 
 
 def dimmed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
@@ -174,7 +174,7 @@ def test_the_jitter_is_that_of_fine_tuning(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def cross_entropy_and_dice(logits: Tensor, labels: Tensor) -> Tensor:
-    """METHOD 3.5."""
+    """method 3.5."""
     p, y = logits.softmax(1), F.one_hot(labels, CLASSES).permute(0, 3, 1, 2).float()
     entropy = -(y * p.log()).sum(1).mean()
     overlap, squares = (p * y).sum((0, 2, 3)), (p**2).sum((0, 2, 3)) + (y**2).sum((0, 2, 3))
@@ -189,7 +189,7 @@ def test_the_supervised_loss_is_of_the_labelled_slices_and_their_turned_labels()
 
 @pytest.mark.parametrize(("weigh", "sure"), [("image", 0.97), ("pixel", 0.97), ("image", 0.5)])
 def test_pseudo_labels_count_from_the_threshold_called_sure(weigh: str, sure: float) -> None:
-    """METHOD 4.3: of each unlabelled image the share of pixels with a confidence of at least 0.97, times the
+    """method 4.3: of each unlabelled image the share of pixels with a confidence of at least 0.97, times the
     cross-entropy of all its pixels; or each sure pixel alone."""
     seen = watch(stage_of(ACR, weigh=weigh, **({"sure": sure} if sure != 0.97 else {}), **SMALL))
     chosen = (seen.confidence[2:] >= sure).float()
@@ -202,7 +202,7 @@ def test_pseudo_labels_count_from_the_threshold_called_sure(weigh: str, sure: fl
 
 @pytest.mark.parametrize("likely", [0.7, 0.9])
 def test_equivariance_counts_foreground_that_the_teacher_finds_likely(likely: float) -> None:
-    """METHOD 4.4: KL(P||Q) + KL(Q||P) of P = T(F(x)), without gradient, and Q = F(T(x)); for each image the mean over
+    """method 4.4: KL(P||Q) + KL(Q||P) of P = T(F(x)), without gradient, and Q = F(T(x)); for each image the mean over
     its foreground pixels, labelled or with a confidence of at least 0.7, then the mean over images."""
     seen = watch(stage_of(ACR, **({"likely": likely} if likely != 0.7 else {}), **SMALL))
     (first, out), (second, moved) = seen.student
@@ -220,7 +220,7 @@ def test_equivariance_counts_foreground_that_the_teacher_finds_likely(likely: fl
 
 
 def test_the_second_pass_leaves_the_networks_memory_as_it_found_it() -> None:
-    """Decision 4; and the next step's first pass remembers its statistics again."""
+    """decision 4; and the next step's first pass remembers its statistics again."""
     stage = stage_of(ACR, principles=("consistency",), **SMALL)
     seen = watch(stage)
     norms = [m for m in seen.step.student["unet"].modules() if isinstance(m, nn.BatchNorm2d)]

@@ -10,7 +10,7 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
-from dataset_files import (
+from helpers.dataset_files import (
     CT,
     SHAPE,
     THICK,

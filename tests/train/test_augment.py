@@ -1,10 +1,10 @@
-"""Augmentation: maps of a view move together, are resampled once, and each part does what METHOD 5 and 4.4 say."""
+"""Augmentation: maps of a view move together, are resampled once, and each part does what method 5 and 4.4 say."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields
 
 import numpy as np
@@ -42,14 +42,6 @@ CHAINS: dict[str, Draw] = {
     "weak, diffeo": lambda g, n, size: weak(g, n, size).then(diffeo(g, n, probability=1)),
     "all": lambda g, n, size: weak(g, n, size).then(diffeo(g, n, probability=1)).then(equivariance(g, n, size)),
 }
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def seeded(seed: int = 0) -> Generator:
@@ -106,7 +98,7 @@ def test_what_is_painted_under_a_label_stays_under_it(chain: str, size: tuple[in
 
 
 def test_the_painted_test_sees_a_label_left_behind() -> None:
-    """As published (D10), with the image warped alone, the check above fails."""
+    """As published (difference 10), with the image warped alone, the check above fails."""
     labels = blobs(16, (256, 256))
     images = diffeo(seeded(3), 16, probability=1).apply((labels == 1)[:, None].float()).images
     assert ((images[:, 0] - (labels == 1).float()).abs() > 0.5)[within(labels)].sum() > 100
@@ -350,7 +342,7 @@ def test_a_thousand_warps_do_not_fold(strength: float) -> None:
             assert jacobian(warp.points((256, 256))).min() > 0.1
             moved = pixels(warp.points((256, 256)) - Geometry.identity(50).points((256, 256)))
             rms = float(moved.square().sum(1).mean().sqrt())
-            assert rms == pytest.approx(strength, rel=0.1)  # METHOD 5.4: 1.5 px RMS
+            assert rms == pytest.approx(strength, rel=0.1)  # method 5.4: 1.5 px RMS
             longest.append(float(moved.abs().max()))
     assert min(lowest) > 0.1, min(lowest)
     assert longest[0] == pytest.approx(3 * strength, rel=0.3)
@@ -367,7 +359,7 @@ def test_the_warp_maps_the_frame_onto_itself() -> None:
 
 
 def test_low_resolution_agrees_with_full_size_integration() -> None:
-    """METHOD 5.4 step by step at 256 x 256 in float64: conv, interpolate, 8 squarings of phi, blur of 1 px."""
+    """method 5.4 step by step at 256 x 256 in float64: conv, interpolate, 8 squarings of phi, blur of 1 px."""
     n = 256
     velocity = 2 * torch.rand(8, 2, KNOTS, KNOTS, generator=seeded(7), dtype=torch.float64) - 1
     velocity *= 1.5 / velocity.flatten(1).norm(dim=1)[:, None, None, None]
@@ -384,7 +376,7 @@ def test_low_resolution_agrees_with_full_size_integration() -> None:
 
     ours = Geometry((integrate(spread(velocity.float())),)).points((n, n)) - frame
     error = pixels(ours - moved).square().sum(1).sqrt()
-    assert error.square().mean().sqrt() < 0.02  # px; METHOD 8.4 allows 0.05
+    assert error.square().mean().sqrt() < 0.02  # px; method 5.4 allows 0.05
     assert error.flatten()[::13].quantile(0.99) < 0.05
     assert error.max() < 0.15
 
@@ -486,7 +478,7 @@ def test_an_inverse_that_is_not_found_is_not_returned() -> None:
 
 
 def test_warped_probabilities_divided_by_a_warped_mask_are_probabilities() -> None:
-    """Decision 7: what T does to the edge is the same for every map."""
+    """decision 7: what T does to the edge is the same for every map."""
     grid = equivariance(seeded(3), 6, (40, 40)).grid((40, 40))
     warped = grid.bilinear(torch.rand(6, 4, 40, 40).softmax(1))
     ones = grid.bilinear(torch.ones(6, 1, 40, 40))
@@ -521,7 +513,7 @@ def test_brightness_contrast_and_gamma_follow_their_definitions() -> None:
         for part in reversed(parts) if drawn.contrast_first[i] else parts:
             x = part(x)
         torch.testing.assert_close(out[i].double(), x**g, atol=1e-5, rtol=0)
-    assert torch.equal(images, kept)  # D6: never in place
+    assert torch.equal(images, kept)  # difference 6: never in place
     assert drawn.contrast_first.any() and not drawn.contrast_first.all()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dataset_files import CT, THICK, acdc_challenge, acdc_h5, decathlon, lits, mask, mmwhs, nnunet, save, scan
+from helpers.dataset_files import CT, THICK, acdc_challenge, acdc_h5, decathlon, lits, mask, mmwhs, nnunet, save, scan
 
 from mona_infer.errors import InputError
 from mona_infer.volume import Volume

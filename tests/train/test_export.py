@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from small_runs import SIDE, TASK, slices_of, small_config, write_dataset
+from helpers.small_runs import SIDE, TASK, slices_of, small_config, write_dataset
 
 from mona_infer.cli.main import app
 from mona_infer.engines.onnx import OnnxEngine
@@ -323,7 +323,7 @@ def test_the_command_names_what_it_wrote_and_what_tensorrt_needs(run, monkeypatc
 
 
 def test_a_plan_is_certified_before_it_is_written(run, monkeypatch):
-    import fake_tensorrt
+    from helpers import fake_tensorrt
 
     from mona_train.export.tensorrt import export_plan
 
@@ -455,7 +455,7 @@ def test_a_graph_that_tensorrt_could_not_take_is_refused(int8, change):
 
 
 def test_what_training_saw(tmp_path):
-    from small_runs import small_cache
+    from helpers.small_runs import small_cache
 
     from mona_train.data.seen import seen
 

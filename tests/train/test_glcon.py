@@ -1,15 +1,23 @@
-"""GLCon: what each network sees, what the banks hold, who learns, and when the losses start (METHOD 3)."""
+"""GLCon: what each network sees, what the banks hold, who learns, and when the losses start (method 3)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from steps import STILL, calls_of, following, one_thread, stage_of, step_of, with_gradient, within, without_dropout
+from helpers.steps import (
+    STILL,
+    calls_of,
+    following,
+    stage_of,
+    step_of,
+    with_gradient,
+    within,
+    without_dropout,
+)
 from torch import Tensor, nn
 
 from mona_train.engine.distributed import World
@@ -20,12 +28,6 @@ from mona_train.methods import glcon
 from mona_train.methods.bank import Bank
 from mona_train.methods.base import Losses, Step
 from mona_train.methods.glcon import GLCon
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def filled(**settings: Any) -> tuple[GLCon, Step]:
@@ -61,7 +63,7 @@ def test_relations_start_when_the_bank_has_been_filled_once(batch: tuple[int, in
 
 def test_the_student_learns_and_no_teacher_or_bank_does() -> None:
     stage, step = filled()
-    step.teacher.requires_grad_(True)  # even if somebody forgot to freeze it (D19)
+    step.teacher.requires_grad_(True)  # even if somebody forgot to freeze it (difference 14)
     before = {name: t.clone() for name, t in stage.state_dict().items()}
     losses = stage.losses(step)
     sum(losses.values()).backward()
@@ -156,7 +158,7 @@ def test_both_views_share_their_geometry_and_labels_move_along(monkeypatch: pyte
 
 
 def test_views_do_not_alias(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The published pair did, and was one view (D6): whatever the teacher does to its input, the student's stays."""
+    """The published pair was one view (difference 6): whatever the teacher does to its input, the student's stays."""
     stage = stage_of(GLCon, windows=2)
     step = step_of(stage)
     cached = step.labelled.images.clone(), step.unlabelled.images.clone()
@@ -227,7 +229,7 @@ def test_other_norms_train_too(norm: str) -> None:
 
 
 def test_neighbours_reach_the_student_and_nothing_else() -> None:
-    """METHOD 9.4, with the heads that GLCon hands to the fine-tuning: the published L_nn has no gradient (D3)."""
+    """With the heads that GLCon hands to the fine-tuning: the published L_nn has no gradient (difference 3)."""
     stage = stage_of(GLCon)
     step = step_of(stage)
     bank = Bank(36, (512,))

@@ -1,14 +1,13 @@
-"""GLCon's wiring: settings, views and windows reach what they are for (METHOD 3); losses worked out again by hand."""
+"""GLCon's wiring: settings, views and windows reach what they are for (method 3); losses worked out again by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from steps import CLASSES, calls_of, following, one_thread, stage_of, step_of
+from helpers.steps import CLASSES, calls_of, following, stage_of, step_of
 from torch import Tensor
 
 from mona_train import augment
@@ -16,16 +15,10 @@ from mona_train.methods import glcon
 from mona_train.methods.glcon import GLCon
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
-
-
 def test_settings_are_those_of_the_method() -> None:
     s = GLCon.Settings()
     assert (s.bank, s.windows, s.jitter) == (36, 6, 1 / 16)
-    assert (s.student_temperature, s.teacher_temperature) == (0.1, 0.01)  # D7
+    assert (s.student_temperature, s.teacher_temperature) == (0.1, 0.01)  # difference 7
     assert (s.global_weight, s.local_weight, s.supervised_scale) == (1.0, 1.0, 1.0)
     assert glcon.GLCON is augment.GLCON and not GLCon.nesterov
 
@@ -76,7 +69,7 @@ def relations(rows: Tensor, bank: Tensor, temperature: float) -> Tensor:
 
 
 def test_losses_are_kl_of_the_teachers_relations_from_the_students() -> None:
-    """METHOD 3.3 and 3.4 with the published temperatures; the bank is as it was before this step."""
+    """method 3.3 and 3.4 with the published temperatures; the bank is as it was before this step."""
     stage = stage_of(GLCon, bank=12, windows=2)
     step = step_of(stage)
     for n in range(2):

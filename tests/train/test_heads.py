@@ -1,23 +1,14 @@
-"""The heads of METHOD 2.2: their size to the last parameter, and every window in one call."""
+"""The heads of method 2.2: their size to the last parameter, and every window in one call."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import pytest
 import torch
 import torch.nn.functional as F
-from steps import one_thread
 from torch import nn
 
 from mona_train.networks import UNet
 from mona_train.networks.heads import LocalHead, LocalPredictor, Norm, Predictor, ProjectionHead
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def parameters(module: nn.Module) -> int:

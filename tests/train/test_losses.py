@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 import torch.nn.functional as F
-from steps import blobs, one_thread, seeded
+from helpers.steps import blobs, seeded
 from torch import Tensor
 
 from mona_train.losses.neighbours import nearest_neighbours
@@ -15,12 +13,6 @@ from mona_train.losses.relational import relational_kl
 from mona_train.losses.supervised import supervised
 from mona_train.losses.windows import draw_windows
 from mona_train.methods.bank import Bank
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def unit(*shape: int, seed: int = 0) -> Tensor:
@@ -33,7 +25,7 @@ def bank_of(rows: Tensor, tags: Tensor | None = None) -> Bank:
     return bank
 
 
-# --- relational similarity (METHOD 3.3, 3.4)
+# --- relational similarity (method 3.3, 3.4)
 
 
 def test_the_kl_is_the_teachers_from_the_students() -> None:
@@ -105,7 +97,7 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
         relational_kl(unit(6, 36, 8), unit(6, 36, 8), unit(36, 8))
 
 
-# --- nearest neighbours (METHOD 4.5, 9.4)
+# --- nearest neighbours (method 4.5)
 
 
 def naive_neighbours(u: Tensor, v: Tensor, z: Tensor, tags: list[int], bank_tags: list[int], k: int = 5) -> float:
@@ -125,7 +117,9 @@ def test_neighbours_are_the_teachers_and_the_distance_is_the_students(slices: in
     bank_tags = torch.randint(-1, slices, (36,), generator=seeded(4))
     found = nearest_neighbours(u, v, bank_of(z, bank_tags), tags[:, None])
     assert float(found) == pytest.approx(naive_neighbours(u, v, z, tags.tolist(), bank_tags.tolist()), rel=1e-5)
-    assert abs(float(found) - naive_neighbours(v, u, z, tags.tolist(), bank_tags.tolist())) > 1e-3  # D3: swapped
+    assert (
+        abs(float(found) - naive_neighbours(v, u, z, tags.tolist(), bank_tags.tolist())) > 1e-3
+    )  # swapped: difference 3
     untagged = nearest_neighbours(u, v, bank_of(z, bank_tags))
     assert float(untagged) == pytest.approx(naive_neighbours(u, v, z, [-1] * 6, [-1] * 36), rel=1e-5)
 
@@ -188,7 +182,7 @@ def test_neighbours_are_float32_under_autocast_and_wait_for_the_bank() -> None:
         nearest_neighbours(u, v, bank_of(z), torch.arange(5))
 
 
-# --- windows (METHOD 3.4)
+# --- windows (method 3.4)
 
 
 def test_the_grid_spans_the_frame_row_by_row() -> None:
@@ -249,7 +243,7 @@ def test_windows_of_another_frame_are_refused() -> None:
         draw_windows(seeded(), (64, 64), per_side=0)
 
 
-# --- supervised (METHOD 3.5)
+# --- supervised (method 3.5)
 
 
 def naive_supervised(logits: Tensor, labels: Tensor) -> float:

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from steps import calls_of, following, one_thread, stage_of, step_of, with_gradient, without_dropout
+from helpers.steps import calls_of, following, stage_of, step_of, with_gradient, without_dropout
 
 from mona_train.losses.supervised import supervised
 from mona_train.methods import mean_teacher
 from mona_train.methods.mean_teacher import MeanTeacher, ramp
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def published(t: int) -> float:

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 
 import pytest
 import torch
-from steps import one_thread, seeded
+from helpers.steps import seeded
 from torch import Tensor, nn
 
 from mona_train.methods.bank import UNKNOWN, Bank
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def rows_of(count: int, *shape: int, seed: int = 0) -> Tensor:

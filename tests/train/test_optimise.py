@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 import torch
-from small_runs import small_config, trainer_of
-from steps import one_thread
+from helpers.small_runs import small_config, trainer_of
 from torch import Tensor, nn
 
 from mona_train.config.schema import Batch, Config, Optimiser
@@ -23,12 +21,6 @@ from mona_train.methods.registry import methods
 from mona_train.methods.supervised import Supervised
 
 STUDENT_DECAY = 0.25  # of Probe's EMA, and not the run's
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 # --- optimisers
@@ -90,7 +82,7 @@ def test_a_teacher_is_a_copy_of_the_networks_named_and_no_gradient_reaches_it() 
 
 
 def test_a_teacher_uses_batch_statistics_and_no_dropout() -> None:
-    """Decision 4: it answers the same twice, normalises by the batch it sees, and keeps statistics of its own."""
+    """decision 4: it answers the same twice, normalises by the batch it sees, and keeps statistics of its own."""
     teacher, images = teacher_of(networks(), ("unet",)), 5 + 3 * torch.randn(4, 1, 8, 8)
     teacher.eval()
     teaching_mode(teacher)
@@ -177,7 +169,7 @@ def test_losses_are_weighted_and_gradients_do_not_add_up(probes: Config) -> None
 
 
 def test_the_teacher_follows_once_and_after_the_step(probes: Config) -> None:
-    """Decision 5; with the decay that the stage asks for."""
+    """decision 5; with the decay that the stage asks for."""
     trainer = trainer_of(probes)
     trainer.prepare_step()
     taught = weight_of(trainer.student)

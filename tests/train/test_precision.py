@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
+from helpers.small_runs import TASK, small_cache, small_config, small_split
+from helpers.steps import calls_of
 from lightning_fabric import Fabric
-from small_runs import TASK, small_cache, small_config, small_split
-from steps import calls_of, one_thread
 
 from mona_train.engine.trainer import Trainer
 from mona_train.methods.registry import methods
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def trainer_in(precision: str, method: str) -> Trainer:

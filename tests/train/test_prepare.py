@@ -13,7 +13,7 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
-from dataset_files import nnunet, save, scan
+from helpers.dataset_files import nnunet, save, scan
 
 from mona_infer import InputError, Volume, read_volume
 from mona_infer.geometry.stack import SliceStack

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.small_runs import QUICK, write_dataset
+from helpers.steps import one_thread
+from helpers.two_processes import config_of, data_of, gradients_of, memory_of, parameters_of
 from lightning_fabric import Fabric
-from small_runs import QUICK, write_dataset
-from steps import one_thread
 from torch import Tensor
-from two_processes import config_of, data_of, gradients_of, memory_of, parameters_of
 
 from mona_train.config.schema import Config
 from mona_train.data.prepare import STEPS
@@ -36,7 +36,8 @@ from mona_train.run import checkpoint, metrics
 pytestmark = pytest.mark.xdist_group("processes")
 
 BIN = Path(sys.executable).parent
-SCRIPT = Path(__file__).parents[1] / "two_processes.py"
+TESTS = Path(__file__).parents[1]
+SCRIPT = TESTS / "helpers" / "two_processes.py"
 TORCHRUN = (BIN / "torchrun", "--standalone", "--nproc-per-node", "2")
 TOLERANCE = 1e-5  # measured here: every difference is 0
 PATIENCE = 900  # seconds; on two quiet cores a run takes 15
@@ -177,9 +178,11 @@ def in_one_process(config: Config, dropout: list[list[int]]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def two_processes(folder: Path, *variants: str) -> Iterator[Path]:
-    """Where each process wrote down what it did, by variant of tests/two_processes.py."""
+    """Where each process wrote down what it did, by variant of the script."""
     command = [*TORCHRUN, SCRIPT, folder, *variants]
-    subprocess.run(command, check=True, timeout=PATIENCE, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    subprocess.run(
+        command, check=True, timeout=PATIENCE, env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)}
+    )
     yield folder
     for path in folder.iterdir():  # pytest would keep 170 MB a variant
         path.unlink()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from small_runs import ADAMW, small_config, train, trainer_of
+from helpers.small_runs import ADAMW, small_config, train, trainer_of
 
 from mona_train.engine.profile import PASS, Clock, profile, watched
 from mona_train.engine.trainer import Trainer

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -16,20 +14,12 @@ from mona_train.networks.representation import RepresentationHead
 CHANNELS = (12, 9, 6, 4, 3)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def parameters(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
 def dense(head: RepresentationHead, features: list[Tensor], size: tuple[int, int]) -> Tensor:
-    """METHOD 2.3 as convolutions, every level raised to full size in one step (Decision 1): B D H W."""
+    """method 2.3 as convolutions, every level raised to full size in one step (decision 1): B D H W."""
     raised = [F.interpolate(f, size, mode="bilinear", align_corners=True) for f in features]
     x = raised[0]
     x = x + F.conv2d(x, head.mix[0].weight[..., None, None])

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from caches import cache_of, cases
+from helpers.caches import cache_of, cases
 
 from mona_infer import InputError
 from mona_train.data.split import LISTS, split

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from caches import cache_of, cases
+from helpers.caches import cache_of, cases
 
 from mona_infer import InputError
 from mona_train.augment import cutmix, diffeo, jitter, weak

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 import torch.nn.functional as F
-from steps import (
+from helpers.steps import (
     STILL,
     blobs,
     calls_of,
-    one_thread,
     painted,
     seeded,
     stage_of,
@@ -20,7 +17,7 @@ from steps import (
     within,
     without_dropout,
 )
-from told import quarter_turn, turned
+from helpers.told import quarter_turn, turned
 from torch import Tensor
 
 from mona_train.augment import Geometry, diffeo, matrices, weak
@@ -30,12 +27,6 @@ from mona_train.methods.supervised import Supervised
 from mona_train.methods.views import mixed_view, strong_view, weak_batch, weak_view
 
 SIZE = (64, 64)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def misplaced(images: Tensor, labels: Tensor, confidence: Tensor | None = None) -> float:

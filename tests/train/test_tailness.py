@@ -1,9 +1,8 @@
-"""L_contrast against METHOD 4.2 written out densely: whole maps, lists, one query and one key at a time."""
+"""L_contrast against method 4.2 written out densely: whole maps, lists, one query and one key at a time."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from threading import Barrier, Thread
 from typing import Any
@@ -22,14 +21,6 @@ from mona_train.networks.representation import RepresentationHead
 CHANNELS, DIM, SIZE = (5, 4, 3, 2, 2), 6, (16, 32)
 SMALL = {"queries": 3, "keys": 7, "ring": 12, "fill": 5}  # the ring goes round in the third step
 SEED = 11
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @dataclass
@@ -77,7 +68,7 @@ def run(loss: Tailness, b: Batch, both: tuple[RepresentationHead, Representation
 
 
 def dense(head: RepresentationHead, features: list[Tensor], size: tuple[int, int], *, predict: bool) -> Tensor:
-    """METHOD 2.3 as convolutions, every level raised to full size in one step: rows B H W x D."""
+    """method 2.3 as convolutions, every level raised to full size in one step: rows B H W x D."""
     raised = [F.interpolate(f, size, mode="bilinear", align_corners=True) for f in features]
     x = raised[0] + F.conv2d(raised[0], head.mix[0].weight[..., None, None])
     for layer, level in zip(head.mix[1:], raised[1:4], strict=True):
@@ -100,7 +91,7 @@ def philox(index: int, cls: int, step: int, stream: int) -> list[int]:
 
 @dataclass
 class Dense:
-    """The whole of METHOD 4.2 for several processes, with rings as lists."""
+    """The whole of method 4.2 for several processes, with rings as lists."""
 
     classes: int
     mode: str
@@ -421,7 +412,7 @@ def test_shapes_that_would_broadcast_are_refused() -> None:
 
 
 def test_constants_are_those_of_the_method() -> None:
-    """METHOD 4.2; the rings of 4.2.8 have 2048 slots of 512 numbers for each class, and get 256 rows a step."""
+    """method 4.2; the rings of 4.2.8 have 2048 slots of 512 numbers for each class, and get 256 rows a step."""
     t = Tailness(4)
     assert (t.likely, t.hard, t.temperature, t.graph_temperature) == (0.7, 0.97, 0.5, 0.5)
     assert (t.queries, t.keys, t.fill, t.mode) == (256, 512, 256, "shared")

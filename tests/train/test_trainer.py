@@ -10,7 +10,6 @@ import itertools
 import json
 import os
 import signal
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,9 +19,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers.small_runs import ADAMW, TASK, kept, slices_of, small_cache, small_config, small_split, train, trainer_of
 from lightning_fabric import Fabric
-from small_runs import ADAMW, TASK, kept, slices_of, small_cache, small_config, small_split, train, trainer_of
-from steps import one_thread
 from torch import Tensor, nn
 
 from mona_infer.errors import InputError
@@ -46,12 +44,6 @@ from mona_train.run.metrics import read
 METHODS = ("mona", "mean-teacher", "unet-l")
 SGD = Optimiser()
 ACR_LOSSES = ["supervised", "unsupervised", "contrast", "equivariance", "neighbours"]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def state_hash(trainer: Trainer) -> tuple[str, str]:
@@ -87,7 +79,10 @@ def test_a_seed_gives_one_result_and_another_seed_another(method: str) -> None:
 
 def test_two_threads_share_the_work_in_one_way_alone() -> None:
     torch.set_num_threads(2)
-    first, second = (train(trainer_of(small_config(optimiser=ADAMW))).student for _ in range(2))
+    try:
+        first, second = (train(trainer_of(small_config(optimiser=ADAMW))).student for _ in range(2))
+    finally:
+        torch.set_num_threads(1)
     assert weights_hash(first.state_dict()) == weights_hash(second.state_dict())
 
 
@@ -454,7 +449,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> list[tuple
 def test_the_best_network_is_chosen_by_validation_of_the_last_stage(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """METHOD 1.5.6: best validation DSC for every method, never by test cases; the first of equals."""
+    """method 1.5.6: best validation DSC for every method, never by test cases; the first of equals."""
     # after steps 2 to 8 (pre-training) and 10 to 16; then last and best on validation cases, and the test cases
     config = replace(small_config(), every=Every(validate=2, log=4, save=16))
     scores = [0.9, 0.8, 0.95, 0.99, 0.2, 0.6, 0.6, 0.5, 0.5, 0.6, 0.7]

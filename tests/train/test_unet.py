@@ -1,4 +1,4 @@
-"""The U-Net of METHOD 2.1: its size to the last parameter, its features, and what it refuses."""
+"""The U-Net of method 2.1: its size to the last parameter, its features, and what it refuses."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from dataset_files import acdc_challenge, decathlon, lits, mask, mmwhs, nnunet, save, scan
+from helpers.dataset_files import acdc_challenge, decathlon, lits, mask, mmwhs, nnunet, save, scan
 from typer.testing import CliRunner
 
 from mona_infer.errors import InputError

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from caches import cache_of, cases
+from helpers.caches import cache_of, cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -1,4 +1,4 @@
-"""Sums of the upsampled feature pyramid over the pixels of each class, without upsampling it (METHOD 8.3.2)."""
+"""Sums of the upsampled feature pyramid over the pixels of each class, without upsampling it (method 9.2)."""
 
 from __future__ import annotations
 

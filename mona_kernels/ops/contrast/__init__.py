@@ -1,4 +1,4 @@
-"""The contrast of hard queries with their class mean and with keys of other classes (METHOD 4.2.7 and 8.3.4).
+"""The contrast of hard queries with their class mean and with keys of other classes (method 4.2.7 and 9.4).
 
 The op returns the loss and, from the same scores, its gradient: nothing is kept for the backward pass but that.
 """

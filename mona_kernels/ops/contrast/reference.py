@@ -1,4 +1,4 @@
-"""InfoNCE of METHOD 4.2.7 in three modes that differ in how the sum over N negatives is taken.
+"""InfoNCE of method 4.2.7 in three modes that differ in how the sum over N negatives is taken.
 
 `exact` is the specification: keys of its own for every query.  `shared` draws one set per class, the same in
 expectation.  `expected` puts N times the mean of e^(s/t) under the key law in place of the sum: no draws, and never

@@ -1,4 +1,4 @@
-"""Symmetric KL between a warped prediction and the prediction on the warped image (METHOD 4.4).
+"""Symmetric KL between a warped prediction and the prediction on the warped image (method 4.4).
 
 The op returns the loss and, from the same pass, its gradient.
 """

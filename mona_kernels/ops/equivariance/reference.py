@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-LEAST = 1e-6  # of a probability, before its logarithm (Decision 7)
+LEAST = 1e-6  # of a probability, before its logarithm (decision 7)
 
 
 def equivariance(probabilities: Tensor, mask: Tensor, points: Tensor, logits: Tensor) -> Tensor:

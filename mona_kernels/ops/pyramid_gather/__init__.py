@@ -1,4 +1,4 @@
-"""Rows of the upsampled feature pyramid at chosen pixels, without upsampling anything (METHOD 8.3.3)."""
+"""Rows of the upsampled feature pyramid at chosen pixels, without upsampling anything (method 9.3)."""
 
 from __future__ import annotations
 

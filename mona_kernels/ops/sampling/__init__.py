@@ -1,4 +1,4 @@
-"""Seeded draws of pixels and of ring slots, bit for bit the same on every backend (METHOD, Decision 12)."""
+"""Seeded draws of pixels and of ring slots, bit for bit the same on every backend (decision 12)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """LiTS: CT of the abdomen with liver and tumours.
 
 volume-N.nii and segmentation-N.nii (or .nii.gz), flat or in any folders ("Training Batch 1", "media/nas/...").
-Files count from 0 and the published lists from 1: case k is volume-(k-1), so volume-0 is case0001 (METHOD 1.2).
+Files count from 0 and the published lists from 1: case k is volume-(k-1), so volume-0 is case0001 (method 1.2).
 The challenge's test-volume-N, which have no labels, are test0001 and so on.
 """
 

@@ -1,7 +1,7 @@
 """MM-WHS: whole-heart CT (and MR in `mmwhs_mr`), seven structures.
 
 ct_train_1001_image.nii.gz and ct_train_1001_label.nii.gz, flat or in folders; ct_test_* have no labels.  Raw ids 205,
-420, 500, 550, 600, 820, 850 become 1 to 7 in this order (METHOD 1.3).  One MR label holds 421, a mistyped 420.
+420, 500, 550, 600, 820, 850 become 1 to 7 in this order (method 1.3).  One MR label holds 421, a mistyped 420.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TASK = Task(
         LabelClass(7, "PA", (150, 150, 250)),
     ),
     slices="inferior-superior",
-    # Metal and air make a CT's own extremes useless; the paper's plain min-max is Intensity() (METHOD 1.3).
+    # Metal and air make a CT's own extremes useless; the paper's plain min-max is Intensity() (method 1.3).
     intensity=Intensity("percentile", 0.5, 99.5),
     image_order=1,
     modality="CT",

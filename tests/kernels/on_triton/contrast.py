@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from triton_device import DEVICE, here
+from helpers.triton_device import DEVICE, here
 
 from mona_kernels.ops.contrast import reference, triton
 

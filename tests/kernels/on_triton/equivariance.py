@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from triton_device import here, layouts
+from helpers.triton_device import here, layouts
 
 from mona_kernels.ops.equivariance import reference, triton
 

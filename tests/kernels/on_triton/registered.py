@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from helpers.triton_device import INTERPRETED
 from kernels.test_registration import calls
 from torch._library.custom_ops import OPDEFS
 from torch.utils._pytree import tree_leaves
-from triton_device import INTERPRETED
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="on a GPU every other test goes through them")
 

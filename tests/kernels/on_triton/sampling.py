@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from triton_device import here, layouts
+from helpers.triton_device import here, layouts
 
 from mona_kernels.ops.sampling import reference, triton
 

@@ -5,7 +5,8 @@ import json
 import nibabel as nib
 import numpy as np
 import pytest
-from itk_files import itk_write
+
+from helpers.itk_files import itk_write
 
 SHAPE = (12, 10, 5)
 THICK = np.diag([1.5, 1.5, 10.0, 1.0])  # a short-axis stack

@@ -9,11 +9,11 @@ from typing import Any
 
 import nibabel as nib
 import numpy as np
-from caches import cases
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
-from steps import CLASSES, blobs
 
+from helpers.caches import cases
+from helpers.steps import CLASSES, blobs
 from mona_infer.task import CARDIAC, Task
 from mona_train.config.schema import Batch, Config, Every, Optimiser, preset, with_stages
 from mona_train.config.toml import with_value

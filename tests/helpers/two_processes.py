@@ -1,6 +1,6 @@
 """Twenty steps of MONA on a made-up data set, in two processes that write down all they do.
 
-    torchrun --standalone --nproc-per-node 2 tests/two_processes.py FOLDER [VARIANT ...]
+    torchrun --standalone --nproc-per-node 2 tests/helpers/two_processes.py FOLDER [VARIANT ...]
 
 leaves FOLDER/VARIANT-RANK.pt.  tests/train/test_processes.py does the same steps in one process and compares.
 """
@@ -15,12 +15,12 @@ from unittest import mock
 
 import numpy as np
 import torch
-from caches import cache_of, cases
 from lightning_fabric import Fabric
-from steps import blobs, painted, seeded
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from helpers.caches import cache_of, cases
+from helpers.steps import blobs, painted, seeded
 from mona_infer.task import CARDIAC
 from mona_kernels.ops import OPS
 from mona_kernels.ops.sampling import Census

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import nibabel as nib
 import numpy as np
-from dicom_files import write_series
+
+from helpers.dicom_files import write_series
 
 COUNT = 320
 SHAPE = (24, 20, 8)

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import pytest
-from small_runs import QUICK
-from steps import one_thread
 
+from helpers.small_runs import QUICK
+from helpers.steps import one_thread
 from mona_infer.cli.main import main
 
 MONA = Path(sys.executable).with_name("mona")

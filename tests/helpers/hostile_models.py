@@ -2,11 +2,11 @@
 
 import json
 
-import models
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from helpers import models
 from mona_infer.models.file import FACTS, METADATA, SEAL_BYTES, seal
 from mona_infer.models.protobuf import entry
 

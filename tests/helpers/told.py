@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from steps import CLASSES, STILL, seeded, step_of
 from torch import Generator, Tensor, nn
 
+from helpers.steps import CLASSES, STILL, seeded, step_of
 from mona_train.augment import Geometry, matrices
 from mona_train.data.stream import LabelledBatch, UnlabelledBatch
 from mona_train.methods import acr, views

@@ -1,0 +1,1 @@
+"""What tests share: files in every format, small data sets, models, runs, and damage to all of them."""
