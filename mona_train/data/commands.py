@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import typer
 
@@ -89,7 +90,8 @@ def info(
     from mona_infer.picture import bars
     from mona_train.data.fingerprint import fingerprint
 
-    cache = prepared(name, source, out, size or _size_of(preset))
+    say = sys.stderr if json_path == "-" else sys.stdout
+    cache = prepared(name, source, out, size or _size_of(preset, say), say=say)
     facts = fingerprint(cache)
     shares = {c.name: facts["classes"][c.name] for c in cache.task.classes}
     where = picture or cache.folder.with_name(cache.folder.name + "-classes.png")
@@ -104,7 +106,9 @@ def info(
         typer.echo(f"wrote {where}")
 
 
-def prepared(name: str, source: Path | None, out: Path | None = None, size: str | None = None) -> Cache:
+def prepared(
+    name: str, source: Path | None, out: Path | None = None, size: str | None = None, *, say: IO[str] | None = None
+) -> Cache:
     """Find the data, find or make its cache."""
     from mona_train.data.adapters import locate
     from mona_train.data.prepare import prepare as make
@@ -112,10 +116,10 @@ def prepared(name: str, source: Path | None, out: Path | None = None, size: str 
     adapter, folder = locate(name, source)
     shape = _size(size) or adapter.task(folder).size
     stem = folder.resolve().name if adapter.name == "folder" else adapter.name
-    return make(adapter, folder, out or Path("cache") / f"{stem}-{shape[0]}x{shape[1]}", shape)
+    return make(adapter, folder, out or Path("cache") / f"{stem}-{shape[0]}x{shape[1]}", shape, say=say)
 
 
-def _size_of(preset: str | None) -> str:
+def _size_of(preset: str | None, say: IO[str] | None = None) -> str:
     """The size of slices that a preset trains on; by default the preset that `mona train` takes here."""
     from mona_train.config import preset as preset_of
     from mona_train.default_preset import default_preset
@@ -123,7 +127,7 @@ def _size_of(preset: str | None) -> str:
     name = preset or default_preset()[0]
     rows, columns = preset_of(name, dataset="").size
     why = "" if preset else ", which `mona train` takes on this machine"
-    typer.echo(f"for preset {name}{why}: slices of {rows}x{columns}", err=True)
+    typer.echo(f"for preset {name}{why}: slices of {rows}x{columns}", file=say)
     return f"{rows}x{columns}"
 
 
