@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import typer
 
@@ -89,7 +90,8 @@ def info(
     from mona_infer.viewing.pictures import bars
     from mona_train.data.fingerprint import fingerprint
 
-    cache = prepared(name, source, out, size or _size_of(preset))
+    say = sys.stderr if json_path == "-" else sys.stdout
+    cache = prepared(name, source, out, size or _size_of(preset, say), say=say)
     facts = fingerprint(cache)
     shares = {c.name: facts["classes"][c.name] for c in cache.task.classes}
     where = picture or cache.folder.with_name(cache.folder.name + "-classes.png")
@@ -136,7 +138,9 @@ def series(
     typer.echo(f"{folder}: {len(found)} series")
 
 
-def prepared(name: str, source: Path | None, out: Path | None = None, size: str | None = None) -> Cache:
+def prepared(
+    name: str, source: Path | None, out: Path | None = None, size: str | None = None, *, say: IO[str] | None = None
+) -> Cache:
     """Find the data, find or make its cache."""
     from mona_train.data.adapters import locate
     from mona_train.data.cache import default_folder
@@ -144,10 +148,10 @@ def prepared(name: str, source: Path | None, out: Path | None = None, size: str 
 
     adapter, folder = locate(name, source)
     shape = _size(size) or adapter.task(folder).size
-    return make(adapter, folder, out or default_folder(adapter.name, folder, shape), shape)
+    return make(adapter, folder, out or default_folder(adapter.name, folder, shape), shape, say=say)
 
 
-def _size_of(preset: str | None) -> str:
+def _size_of(preset: str | None, say: IO[str] | None = None) -> str:
     """The size of slices that a preset trains on; by default the preset that `mona train` takes here."""
     from mona_train.config.default_preset import default_preset
     from mona_train.config.schema import preset as preset_of
@@ -155,7 +159,7 @@ def _size_of(preset: str | None) -> str:
     name = preset or default_preset()[0]
     rows, columns = preset_of(name, dataset="").size
     why = "" if preset else ", which `mona train` takes on this machine"
-    typer.echo(f"for preset {name}{why}: slices of {rows}x{columns}", err=True)
+    typer.echo(f"for preset {name}{why}: slices of {rows}x{columns}", file=say)
     return f"{rows}x{columns}"
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,10 +40,12 @@ STEPS = 65535  # of intensity, in a uint16
 BLACK = 0.05  # below this a pixel is air
 
 
-def prepare(adapter: Adapter, source: Path, folder: Path, size: tuple[int, int] | None = None) -> Cache:
+def prepare(
+    adapter: Adapter, source: Path, folder: Path, size: tuple[int, int] | None = None, *, say: IO[str] | None = None
+) -> Cache:
     """The cache of a dataset at `folder`, made or finished if it is not there.
 
-    Which it is and why, and what of the data no case uses, is said on standard error.
+    Which it is and why is written to `say` (standard output), what of the data is not used to standard error.
     """
     task = adapter.task(source)
     task = replace(task, size=size) if size else task
@@ -51,7 +53,7 @@ def prepare(adapter: Adapter, source: Path, folder: Path, size: tuple[int, int] 
     if not cases:
         raise InputError(f"{source} holds no case of {adapter.title}; expected {adapter.layout}")
     for words in warnings(adapter, source, cases):
-        _say(f"warning: {words}")
+        _say(f"warning: {words}", sys.stderr)
     if folder.exists() and not (folder / MANIFEST).is_file():  # it would be replaced as a whole
         raise InputError(f"{folder} exists and is not a prepared data set; choose another place with --out")
     with _only_one(folder):
@@ -60,10 +62,10 @@ def prepare(adapter: Adapter, source: Path, folder: Path, size: tuple[int, int] 
         shards = folder.with_name(folder.name + ".shards")
         changed = _changed(before, adapter, task, cases, sources) if before else ""
         if before and not changed:
-            _say(f"using {folder}, prepared earlier")
+            _say(f"using {folder}, prepared earlier", say)
         else:
             why = f" again: {changed}" if changed else _others(folder)
-            _say(f"preparing {folder}{why}")
+            _say(f"preparing {folder}{why}", say)
             shards.mkdir(parents=True, exist_ok=True)
             with ThreadPoolExecutor(native.cores()) as pool:
                 jobs = pool.map(lambda case: _shard(case, task, source, sources, shards), cases)
@@ -72,7 +74,7 @@ def prepare(adapter: Adapter, source: Path, folder: Path, size: tuple[int, int] 
         shutil.rmtree(shards, ignore_errors=True)  # also those of a run killed just before this line
     cache = Cache.open(folder)
     for words in _vanished(cache) if changed or not before else ():
-        _say(f"warning: {words}")
+        _say(f"warning: {words}", sys.stderr)
     return cache
 
 
@@ -91,9 +93,9 @@ def _vanished(cache: Cache) -> Iterator[str]:
         yield f"{name} is too small for slices of {size} in {len(cases)} volumes and is lost there: {few}"
 
 
-def _say(words: str) -> None:
+def _say(words: str, where: IO[str] | None) -> None:
     if os.environ.get("LOCAL_RANK", "0") == "0":  # once, where several processes train
-        print(words, file=sys.stderr, flush=True)
+        print(words, file=where, flush=True)
 
 
 def _others(folder: Path) -> str:

@@ -233,4 +233,4 @@ def test_a_class_that_the_size_of_the_slices_loses_is_named(tmp_path, capsys):
         prepare(adapter_named("folder"), tmp_path / "raw", tmp_path / f"cache{size}", (size, size))
         assert capsys.readouterr().err.partition("warning: ")[2].strip() == said
     prepare(adapter_named("folder"), tmp_path / "raw", tmp_path / "cache16", (16, 16))
-    assert capsys.readouterr().err == f"using {tmp_path / 'cache16'}, prepared earlier\n"
+    assert capsys.readouterr() == (f"using {tmp_path / 'cache16'}, prepared earlier\n", "")

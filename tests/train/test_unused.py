@@ -1,5 +1,6 @@
 """Labels that no scan goes with, and scans without a label though one of a similar name is there, are named."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -164,22 +165,24 @@ def test_prepare_makes_what_train_uses_and_says_so(tmp_path, monkeypatch):
     nnunet(Path("mine"))
     monkeypatch.setattr("mona_train.config.default_preset.default_preset", lambda: ("cpu", ""))
     done = RUN.invoke(app, ["prepare", "./mine"])
-    assert done.stderr.splitlines() == [
+    assert done.stdout.splitlines()[:2] == [
         "for preset cpu, which `mona train` takes on this machine: slices of 128x128",
         "preparing cache/mine-128x128",
     ]
     again = RUN.invoke(app, ["prepare", "./mine", "--preset", "quick"])
-    assert again.stderr.splitlines() == [
+    assert again.stdout.splitlines()[:2] == [
         "for preset quick: slices of 128x128",
         "using cache/mine-128x128, prepared earlier",
     ]
     other = RUN.invoke(app, ["prepare", "./mine", "--preset", "paper"])
-    assert other.stderr.splitlines()[1:] == [
+    assert other.stdout.splitlines()[1:2] == [
         "preparing cache/mine-256x256: cache/mine-128x128 has slices of another size",
     ]
     save(Path("mine/imagesTr/la_009_0000.nii.gz"), scan(9))
     new = RUN.invoke(app, ["prepare", "./mine", "--size", "256x256"])
-    assert new.stderr == "preparing cache/mine-256x256 again: imagesTr/la_009_0000.nii.gz is new\n"
+    assert new.stdout.startswith("preparing cache/mine-256x256 again: imagesTr/la_009_0000.nii.gz is new\n")
+    shown = RUN.invoke(app, ["info", "./mine", "--json"])  # standard output is for the JSON alone
+    assert json.loads(shown.stdout)["volumes"] == 3 and "using cache/mine-128x128" not in shown.stdout
 
 
 def test_labels_in_a_folder_of_another_name(tmp_path):
