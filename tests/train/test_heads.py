@@ -32,6 +32,11 @@ def test_layers(norm: Norm, kind: type[nn.Module]) -> None:
     assert [type(m) for m in LocalHead(4).cells] == [nn.Conv2d, nn.ReLU, nn.Conv2d]
 
 
+def test_the_norm_is_that_of_batches_where_none_is_named() -> None:
+    for head in (ProjectionHead(256), Predictor(), LocalPredictor()):
+        assert type(head[1]) is nn.BatchNorm1d
+
+
 def test_another_norm_is_refused() -> None:
     with pytest.raises(ValueError, match="one of bn, ln, none, found 'batch'"):
         Predictor(norm="batch")

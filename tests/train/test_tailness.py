@@ -95,6 +95,8 @@ class Dense:
 
     classes: int
     mode: str
+    temperature: float = 0.5
+    graph_temperature: float = 0.5
     rings: list[list[Tensor]] = field(default_factory=list)
     arrived: list[int] = field(default_factory=list)
     skipped: int = 0
@@ -137,12 +139,12 @@ class Dense:
             if not hard[c] or not others:
                 self.skipped += bool(others) and means[c] is not None
                 continue
-            graph = [math.exp(F.cosine_similarity(means[c], means[v], dim=0) / 0.5) for v in others]
+            graph = [math.exp(F.cosine_similarity(means[c], means[v], dim=0) / self.graph_temperature) for v in others]
             law = [g / sum(graph) for g in graph]
             total = rows.new_zeros(())
             for q in range(SMALL["queries"]):
                 query = rows[hard[c][philox(q, c, step, rank * 256 + 1)[0] * len(hard[c]) // 2**32]]
-                near = torch.exp(F.cosine_similarity(query, means[c], dim=0) / 0.5)
+                near = torch.exp(F.cosine_similarity(query, means[c], dim=0) / self.temperature)
                 far = self.far(query, c, q, others, law, step, rank)
                 total = total - torch.log(near / (near + far))
             losses.append(total / SMALL["queries"])
@@ -150,7 +152,7 @@ class Dense:
 
     def far(self, query: Tensor, c: int, q: int, others: list[int], law: list[float], step: int, rank: int) -> Tensor:
         def term(key: Tensor) -> Tensor:
-            return torch.exp(F.cosine_similarity(query, key, dim=0) / 0.5)
+            return torch.exp(F.cosine_similarity(query, key, dim=0) / self.temperature)
 
         if self.mode == "expected":
             means = [sum(map(term, self.rings[v])) / len(self.rings[v]) for v in others]
@@ -190,6 +192,14 @@ def test_loss_and_every_gradient_are_those_of_the_dense_form(classes: int, mode:
         assert (found == 0) == (len(present) == 1)
         assert loss.filled.tolist() == [len(r) for r in oracle.rings]
     assert oracle.skipped == 1 and max(oracle.arrived) > SMALL["ring"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_loss_and_the_graph_have_temperatures_of_their_own(mode: str) -> None:
+    warmth = {"temperature": 0.3, "graph_temperature": 0.8}
+    loss, oracle = Tailness(4, DIM, **SMALL, **warmth, mode=mode).double(), Dense(4, mode, **warmth)
+    b, both = batch([0, 1, 2, 3], 4, 0), heads()
+    compare(run(loss, b, both), oracle.step([b], both, 0)[0], b, both[0])
 
 
 class Together(World):
