@@ -295,7 +295,7 @@ def test_too_little_memory_is_one_sentence(error: Exception, place: Path, monkey
     def full(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr("mona_train.session.Session.__init__", full)
+    monkeypatch.setattr("mona_train.engine.session.Session.__init__", full)
     refused(mona(place, *SHORT, "--out", "runs/no"), "not enough memory", "width of 0.25", "batch")
 
 

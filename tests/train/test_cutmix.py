@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from steps import seeded
+from helpers.steps import seeded
 from torch import Tensor
 
 from mona_train.augment import cutmix

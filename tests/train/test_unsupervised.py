@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from steps import seeded
+from helpers.steps import seeded
 
 from mona_train.losses.unsupervised import unsupervised
 
