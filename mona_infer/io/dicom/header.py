@@ -91,7 +91,8 @@ def _header(file: File, stream: BinaryIO) -> Header | None:
     stream.seek(0)
     meter = Meter(file.name, size)
     metered = Metered(stream, meter, SHORT)
-    tags = read_partial(cast(BinaryIO, metered), metered.stop, specific_tags=list(TAGS))
+    with meter.counting():
+        tags = read_partial(cast(BinaryIO, metered), metered.stop, specific_tags=list(TAGS))
     if tags.get("Rows") is None:
         kind = UID(tags.file_meta.get("MediaStorageSOPClassUID", "")).name
         if kind.endswith("Image Storage"):  # passing over it could shorten the stack unseen

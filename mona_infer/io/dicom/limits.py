@@ -7,6 +7,8 @@ hundred for each frame.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import SEEK_SET, BytesIO
 from typing import BinaryIO, cast
 
@@ -32,6 +34,7 @@ class Meter:
     def __init__(self, name: str, size: int = 0, steps: int = STEPS) -> None:
         self.name, self._size, self._steps = name, size, steps
         self._limit, self._more, self._used, self._bytes = steps, 0, 0, 0
+        self._endless: InputError | None = None
 
     def allow_frames(self, count: int) -> None:
         if count > 1 and count * BYTES_A_FRAME > self._size:
@@ -48,10 +51,21 @@ class Meter:
         if self._used > self._limit:
             self._limit = self._steps + min(self._more, self._bytes // BYTES_A_STEP)
             if self._used > self._limit:
-                raise InputError(
+                self._endless = InputError(
                     f"{self.name}: its header has more elements than any scanner writes; it is damaged or hostile, do "
                     "not use it"
                 )
+                raise self._endless
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Around pydicom's readers: inside a sequence they turn every error into an OSError of their own."""
+        try:
+            yield
+        except OSError:
+            if self._endless is not None:
+                raise self._endless from None
+            raise
 
     def unread(self, count: int) -> None:
         self._bytes -= min(count, 64)
@@ -73,7 +87,8 @@ class Meter:
             data, found = BytesIO(raw.value or b""), []
             stream = cast(BinaryIO, Metered(data, self))
             while len(found) < most and data.tell() < len(raw.value or b""):
-                item = read_sequence_item(stream, raw.is_implicit_VR, raw.is_little_endian, "iso8859")
+                with self.counting():
+                    item = read_sequence_item(stream, raw.is_implicit_VR, raw.is_little_endian, "iso8859")
                 if item is None:  # the delimiter
                     break
                 found.append(item)
