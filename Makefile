@@ -10,20 +10,24 @@ MODULES := $(shell find mona_kernels mona_infer mona_train -name '*.py' | LC_ALL
 INSTALLED := .venv/.installed-$(MODULES)
 ORACLES := .venv/.oracles
 
-.PHONY: install demo test test-all lint bench bench-gpu clean
+.PHONY: install demo docs test test-all lint bench bench-gpu clean
 
 install: $(INSTALLED)
 
 $(INSTALLED): pyproject.toml CMakeLists.txt $(wildcard mona_kernels/csrc/*)
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing into .venv (the first time takes about two minutes)"
-	@$(BIN)/python -m pip install --disable-pip-version-check -e ".[dev,dicom,dicom-seg,train,cpu]" | awk '$(SHOW)'
+	@$(BIN)/python -m pip install --disable-pip-version-check -e ".[dev,docs,dicom,dicom-seg,train,cpu]" | awk '$(SHOW)'
 	@touch $@
 
 demo: $(INSTALLED)
 	$(BIN)/mona demo
 
-lint: $(INSTALLED)
+# Into site/; a warning or a dead link fails it.
+docs: $(INSTALLED)
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --doctree-dir build/doctrees docs site
+
+lint: $(INSTALLED) docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -52,4 +56,4 @@ bench-gpu: $(INSTALLED)
 	$(BIN)/python tools/bench_gpu.py
 
 clean:
-	rm -rf .venv build demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build demo site .mypy_cache .ruff_cache .pytest_cache .hypothesis

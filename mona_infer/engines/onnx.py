@@ -16,7 +16,7 @@ from mona_infer.system.optional_parts import install_command, requirements, vers
 from mona_kernels.native import cores
 
 # Of a batch on the processor: at 256x256 one slice costs as much as in fours and leaves reading and restoring more to
-# overlap with, at 96x96 it costs a tenth more than in eights (`tools/bench_segment.py engines`, docs/segment.md).
+# overlap with, at 96x96 it costs a tenth more than in eights (`tools/bench_segment.py engines`, docs/results.md).
 PIXELS = 256 * 256
 
 

@@ -1,7 +1,7 @@
 """What a run is made of, as typed values; saved whole to run.toml, from which it can be run again.
 
 Presets differ in these values only: `paper` is method 3.6 and 4.8; `cpu` is made for two cores and about an hour
-(docs/training.md tells how it was measured).
+(docs/results.md tells how it was measured).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Config:
 
 # Of a short run, whose network is far from right for most of its steps: what asks it to agree with itself holds it
 # back there, and what pre-training learned is lost where fine-tuning starts at the full rate again.
-# docs/training.md has the gradients and scores that these values come from.
+# docs/results.md has the gradients and scores that these values come from.
 SHORT = {
     "glcon": {"global_weight": 0.01, "local_weight": 0.01},
     "acr": {
