@@ -109,11 +109,6 @@ def main() -> NoReturn:
             _complain("interrupted", code)
     except MonaError as error:
         code = _complain(str(error), error.exit_code)
-    except MemoryError:
-        code = _complain("there is not enough memory for this; try a smaller volume or close other programs", 2)
-    except BrokenPipeError:  # `mona ... | head` is no failure; keep Python from complaining again at exit
-        sys.stderr.close()
-        code = 0
     except ModuleNotFoundError as error:
         from mona_infer.parts import missing_part
 
@@ -121,6 +116,11 @@ def main() -> NoReturn:
         if part is None:
             raise
         code = _complain(str(part), part.exit_code)
+    except MemoryError:
+        code = _complain("there is not enough memory for this; try a smaller volume or close other programs", 2)
+    except BrokenPipeError:  # `mona ... | head` is no failure; keep Python from complaining again at exit
+        sys.stderr.close()
+        code = 0
     except OSError as error:  # a full disk, a folder without rights: the user's to mend, wherever it shows
         code = _complain(f"{error.filename or 'input or output'}: {error.strerror or error}", 2)
     except Exception as error:

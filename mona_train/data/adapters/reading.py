@@ -32,10 +32,6 @@ def files_below(folder: Path) -> Iterator[Path]:
         yield from (Path(root, name) for name in sorted(names) if not name.startswith("."))
 
 
-def nifti_below(folder: Path) -> list[Path]:
-    return [path for path in files_below(folder) if path.name.lower().endswith(ENDINGS)]
-
-
 def stem(path: Path) -> str:
     """The name without .nii or .nii.gz."""
     return next((path.name[: -len(e)] for e in ENDINGS if path.name.lower().endswith(e)), path.name)
@@ -60,7 +56,7 @@ def grid(path: Path) -> tuple[tuple[int, ...], NDArray[np.float64]]:
 def read_image(path: Path, modality: str | None, label: Path | None = None) -> Volume:
     """The scan at `path`; its `label` is named where there is no such scan."""
     if label is not None and not path.exists():
-        raise InputError(f"{label} is the label of {path.name}, but {path} does not exist; add the scan or remove both")
+        raise InputError(f"{label} is the label of {path.name}, but {path} does not exist; add the scan or remove the label")
     volume = read_volume(path)
     return replace(volume, modality=modality) if modality else volume
 
@@ -85,3 +81,8 @@ def read_label(path: Path, image: Path | None = None) -> Volume:
 def _has_no_geometry(affine: NDArray[np.float64]) -> bool:
     origin = affine[:3, 3]
     return np.array_equal(affine[:3, :3], np.eye(3)) and ((origin == 0).all() or (origin == 1).all())
+
+
+def nifti_below(folder: Path) -> list[Path]:
+    """Everything that could be a scan or a label."""
+    return [path for path in files_below(folder) if path.name.lower().endswith(ENDINGS)]
