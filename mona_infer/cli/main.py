@@ -134,8 +134,6 @@ def main() -> NoReturn:
             _complain("interrupted", code)
     except MonaError as error:
         code = _complain(str(error), error.exit_code)
-    except MemoryError:
-        code = _complain("there is not enough memory for this; try a smaller volume or close other programs", 2)
     except ModuleNotFoundError as error:
         from mona_infer.system.optional_parts import missing_part
 
@@ -143,6 +141,8 @@ def main() -> NoReturn:
         if part is None:
             raise
         code = _complain(str(part), part.exit_code)
+    except MemoryError:
+        code = _complain("there is not enough memory for this; try a smaller volume or close other programs", 2)
     except OSError as error:  # a full disk, a folder without rights: the user's to mend, wherever it shows
         code = _complain(f"{error.filename or 'input or output'}: {error.strerror or error}", 2)
     except Exception as error:

@@ -79,7 +79,7 @@ def test_an_adapter_prepares_a_dataset(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_method_trains_and_takes_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
-    from small_runs import small_config, train, trainer_of
+    from helpers.small_runs import small_config, train, trainer_of
 
     from mona_train.methods import registry
 

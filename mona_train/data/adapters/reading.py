@@ -49,7 +49,9 @@ def once(found: dict[Any, Path], key: Any, path: Path) -> None:
 def read_image(path: Path, modality: str | None, label: Path | None = None) -> Volume:
     """The scan at `path`; its `label` is named where there is no such scan."""
     if label is not None and not path.exists():
-        raise InputError(f"{label} is the label of {path.name}, but {path} does not exist; add the scan or remove both")
+        raise InputError(
+            f"{label} is the label of {path.name}, but {path} does not exist; add the scan or remove the label"
+        )
     volume = read_volume(path)
     return replace(volume, modality=modality) if modality else volume
 
