@@ -22,7 +22,7 @@ from mona_train.data.resolved import Resolved
 from mona_train.engine.divergence import Diverged, Watch
 from mona_train.engine.trainer import Trainer
 from mona_train.engine.validate import Scored, summary, validate
-from mona_train.export.certify import FULL, keep
+from mona_train.export.parity import FULL, keep
 from mona_train.methods.registry import stages_of
 from mona_train.networks.unet import STRIDE
 from mona_train.run import checkpoint
