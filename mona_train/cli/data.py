@@ -154,7 +154,7 @@ def prepared(
 def _size_of(preset: str | None, say: IO[str] | None = None) -> str:
     """The size of slices that a preset trains on; by default the preset that `mona train` takes here."""
     from mona_train.config.default_preset import default_preset
-    from mona_train.config.schema import preset as preset_of
+    from mona_train.config.presets import preset as preset_of
 
     name = preset or default_preset()[0]
     rows, columns = preset_of(name, dataset="").size

@@ -47,8 +47,8 @@ def train(
 ) -> None:
     """Train a network from many scans and few labels, measure it, and keep it in a run folder."""
     from mona_train.config.default_preset import default_preset
-    from mona_train.config.schema import preset as preset_of
-    from mona_train.config.schema import with_stages
+    from mona_train.config.presets import preset as preset_of
+    from mona_train.config.presets import with_stages
     from mona_train.config.toml import with_value
     from mona_train.methods.registry import stages_of
     from mona_train.run.folder import read_config

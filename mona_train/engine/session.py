@@ -112,7 +112,7 @@ class Session:
     def _train(self, metrics: MetricsLog, board: Board, display: Display, log: Log) -> None:
         trainer, every, stage, watch = self.trainer, self.config.every, None, Watch(self.trainer.world)
         while not trainer.finished:
-            span = trainer.prepare_step()
+            span = trainer.upcoming
             if span != stage:
                 stage = span
                 later = sum(s.steps * s.stage.cost for s in trainer.spans if s.first >= span.stop)

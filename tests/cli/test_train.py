@@ -23,7 +23,8 @@ from helpers.small_runs import kept, write_dataset
 from helpers.train_commands import DATA, RUN, SET, SETTINGS, mona, start
 
 from mona_train.cli import train
-from mona_train.config.schema import PRESETS, Config
+from mona_train.config.presets import PRESETS
+from mona_train.config.schema import Config
 from mona_train.methods.registry import methods
 from mona_train.run import checkpoint
 from mona_train.run.folder import read_config, write_config
