@@ -12,6 +12,7 @@ import typer
 
 from mona_infer import __version__
 from mona_infer.engines.base import engines
+from mona_infer.engines.onnx import onnx_runtime
 from mona_infer.errors import CheckFailed
 from mona_infer.system.optional_parts import install_command, requirements, version
 
@@ -73,9 +74,7 @@ def _onnx_runtime() -> list[Finding]:
         remedy = f"{_install('cpu', 'onnxruntime')}  (with an NVIDIA GPU instead: {_install('gpu', 'onnxruntime-gpu')})"
         return [Finding("ONNX Runtime", "missing", "needed to run exported models", remedy)]
     try:
-        import onnxruntime
-
-        providers = ", ".join(p.removesuffix("ExecutionProvider") for p in onnxruntime.get_available_providers())
+        providers = ", ".join(p.removesuffix("ExecutionProvider") for p in onnx_runtime().get_available_providers())
     except Exception as error:  # a broken native library can raise anything at import
         return [Finding("ONNX Runtime", "broken", f"does not import ({error})", _install("cpu", "onnxruntime"))]
     return [Finding("ONNX Runtime", "ok", f"{cpu or gpu}, runs on {providers}")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,7 +32,7 @@ class OnnxEngine:
     }
 
     def __init__(self, model: Model, *, device: str = "cpu", threads: int = 0) -> None:
-        ort = _onnx_runtime()
+        ort = onnx_runtime()
         provider, *others = self.PROVIDERS[device]
         if provider not in ort.get_available_providers():
             needed = install_command(*requirements("gpu").values())
@@ -58,7 +59,9 @@ class OnnxEngine:
         return np.asarray(logits)
 
 
-def _onnx_runtime() -> Any:
+def onnx_runtime() -> Any:
+    """The module, its telemetry off: by default its wheels keep a device id in the home folder and report usage."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read when it is imported
     try:
         import onnxruntime
     except ImportError as error:
@@ -66,6 +69,7 @@ def _onnx_runtime() -> Any:
         words = "is not installed" if absent else f"does not load ({_first_line(error)})"
         needed = install_command(*requirements("cpu").values())
         raise MissingPart(f"ONNX Runtime {words}, and models run on it: {needed}") from error
+    onnxruntime.disable_telemetry_events()  # where the caller's own program had imported it before
     return onnxruntime
 
 
@@ -102,7 +106,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _has_cuda(model: Model) -> bool:
-    return OnnxEngine.PROVIDERS["cuda"][0] in _onnx_runtime().get_available_providers()
+    return OnnxEngine.PROVIDERS["cuda"][0] in onnx_runtime().get_available_providers()
 
 
 ENGINES = {

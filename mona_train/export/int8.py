@@ -22,6 +22,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+from mona_infer.engines.onnx import onnx_runtime
 from mona_train.export.onnx import cleaned, copied, head, replace, serialise
 
 STEPS = 127
@@ -132,11 +133,9 @@ def _scales(model: onnx.ModelProto, names: list[str], slices: Array) -> dict[str
 
 def _watched(model: onnx.ModelProto, names: list[str], slices: Array) -> Iterator[dict[str, Array]]:
     """The absolute values of activations, batch by batch."""
-    import onnxruntime
-
     watched = copied(model)
     watched.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
-    session = onnxruntime.InferenceSession(serialise(watched), providers=["CPUExecutionProvider"])
+    session = onnx_runtime().InferenceSession(serialise(watched), providers=["CPUExecutionProvider"])
     for start in range(0, len(slices), BATCH):
         answers = session.run(names, {"slices": slices[start : start + BATCH, None]})
         yield {name: np.abs(answer) for name, answer in zip(names, answers, strict=True)}

@@ -198,3 +198,14 @@ def test_killed_at_any_moment_there_is_no_half_mask(kills, model, tmp_path):
     assert finished.returncode == 0
     assert f"{CASES - done} segmented, {done} had a mask already, 0 failed" in finished.stdout
     assert len(list(masks.glob("case*"))) == CASES
+
+
+def test_nothing_is_left_in_the_home_folder(model, tmp_path):
+    """ONNX Runtime's wheels keep a device id and a queue of usage reports there unless they are told not to."""
+    scans(tmp_path / "scans", 1)
+    home = tmp_path / "home"
+    home.mkdir()
+    command = [MONA, "segment", tmp_path / "scans", "--out", tmp_path / "masks", "--model", model]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("ORT_", "XDG_"))} | {"HOME": str(home)}
+    subprocess.run(command, check=True, capture_output=True, env=environment)
+    assert not list(home.rglob("*"))
