@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 tests/helpers/two_processes.py FOLDER [VARIANT ...]
 
-leaves FOLDER/VARIANT-RANK.pt.  tests/train/test_processes.py does the same steps in one process and compares.
+leaves FOLDER/VARIANT-RANK.pt.  tests/train/engine/test_processes.py does the same steps in one process and compares.
 """
 
 from __future__ import annotations

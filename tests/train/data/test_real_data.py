@@ -14,7 +14,7 @@ from mona_train.data.split import split
 
 pytestmark = pytest.mark.xdist_group("real data")  # one worker, so that ACDC is unpacked once
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
+DATA = Path(__file__).parents[4] / "shared" / "data"
 UNPACK = DATA / "acdc" / "unpack.py"
 HIPPOCAMPUS = DATA / "hippocampus" / "Task04_Hippocampus.tar"
 

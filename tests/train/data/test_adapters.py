@@ -35,7 +35,7 @@ from mona_train.data.adapters import adapter_named, locate, names, recognise
 from mona_train.data.adapters.reading import files_below
 from mona_train.phantom import heart, phantom
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
+SHARED = Path(__file__).parents[4] / "shared" / "data"
 
 
 def cases_of(name, folder):

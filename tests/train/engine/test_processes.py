@@ -36,7 +36,7 @@ from mona_train.run import checkpoint, metrics
 pytestmark = pytest.mark.xdist_group("processes")
 
 BIN = Path(sys.executable).parent
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 SCRIPT = TESTS / "helpers" / "two_processes.py"
 TORCHRUN = (BIN / "torchrun", "--standalone", "--nproc-per-node", "2")
 TOLERANCE = 1e-5  # measured here: every difference is 0
