@@ -22,6 +22,7 @@ from mona_infer.geometry.probabilities import STEPS, Logits, softmax
 from mona_infer.geometry.stack import SliceStack
 from mona_infer.models.file import Model, read_model
 from mona_infer.segmenting.components import keep_largest
+from mona_infer.segmenting.test_time_augmentation import mirror_averaged
 from mona_infer.system.memory_budget import TooLarge, memory_budget, resident
 from mona_infer.task import Task
 from mona_infer.volume import Volume
@@ -188,16 +189,7 @@ class Segmenter:
                 done.result()
 
     def _network(self, slices: NDArray[np.float32]) -> Logits:
-        if not self.tta:
-            logits = self.engine.run(slices)
-        else:
-            total: Logits | None = None
-            for axes in ((), (-1,), (-2,), (-2, -1)):
-                mirrored = np.ascontiguousarray(np.flip(slices, axes)) if axes else slices
-                chances = np.flip(softmax(self.engine.run(mirrored)), axes)
-                total = chances if total is None else total + chances
-            assert total is not None
-            logits = np.log(np.maximum(total / 4, 1e-12))  # logits of the mean probability: what restoring takes
+        logits = mirror_averaged(self.engine, slices) if self.tta else self.engine.run(slices)
         if not math.isfinite(float(logits.sum())):  # an fp16 network that overflows would give a black mask
             smaller = self.model is not None and self.model.precision != "fp32"
             remedy = "export it with --precision fp32" if smaller else "the run may be broken"

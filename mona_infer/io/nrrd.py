@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mona_infer.errors import InputError
 from mona_infer.io.scan_file import ScanFile
-from mona_infer.io.stored import Stored, in_one_sentence
+from mona_infer.io.stored_voxels import Stored, in_one_sentence
 from mona_infer.io.text_header import MILLIMETRES, NO_ORIENTATION, header_lines, numbers, ras_affine, sizes, voxel_file
 
 SYNONYMS = {

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mona_infer.io.stored import Stored, frame_index, read_frames
+from mona_infer.io.stored_voxels import Stored, frame_index, read_frames
 from mona_infer.volume import Volume
 
 

@@ -25,7 +25,7 @@ from mona_infer.system.progress import progress
 from mona_infer.task import Task
 from mona_infer.volume import Volume
 from mona_train.data.case import Adapter, Case
-from mona_train.data.unused import unused
+from mona_train.data.unused_files import unused
 
 Severity = Literal["error", "warning"]
 WORKERS = 2  # and so at most two cases in memory

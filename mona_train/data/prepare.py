@@ -34,7 +34,7 @@ from mona_kernels import native
 from mona_train.data.cache import MANIFEST, Cache, CachedCase, manifest, read_manifest
 from mona_train.data.case import Adapter, Case
 from mona_train.data.check import content_hash
-from mona_train.data.unused import warnings
+from mona_train.data.unused_files import warnings
 
 STEPS = 65535  # of intensity, in a uint16
 BLACK = 0.05  # below this a pixel is air

@@ -1,8 +1,7 @@
-"""Optimisers, the learning rate over a stage, and EMA teachers."""
+"""Optimisers, and the learning rate over a stage."""
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
@@ -32,26 +31,3 @@ def rate(settings: Optimiser, index: int, steps: int) -> float:
     warm = settings.warmup * steps
     start = min(1.0, (index + 1) / warm) if warm >= 1 else 1.0
     return float(settings.lr * start * (1 - index / steps) ** settings.power)
-
-
-def teacher_of(student: nn.ModuleDict, averaged: tuple[str, ...]) -> nn.ModuleDict:
-    """A copy of the student's networks (heads too: difference 14) that no gradient reaches."""
-    teacher = nn.ModuleDict({name: copy.deepcopy(student[name]) for name in averaged})
-    return teacher.requires_grad_(False)
-
-
-def teaching_mode(teacher: nn.ModuleDict) -> None:
-    """Batch statistics, but no dropout (decision 4): pseudo-labels should not be noisy."""
-    teacher.train()
-    for module in teacher.modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd):
-            module.eval()
-
-
-@torch.no_grad()  # type: ignore[untyped-decorator]
-def average_(teacher: nn.ModuleDict, student: nn.ModuleDict, decay: float) -> None:
-    """teacher <- decay teacher + (1 - decay) student, parameters only: a teacher keeps its own statistics."""
-    mine = [p for network in teacher.values() for p in network.parameters()]
-    theirs = [p for name in teacher for p in student[name].parameters()]
-    if mine:
-        torch._foreach_lerp_(mine, theirs, 1 - decay)

@@ -23,7 +23,8 @@ from mona_train.data.cache import Cache
 from mona_train.data.split import Split
 from mona_train.data.stream import step_generator, streams
 from mona_train.engine.distributed import Processes, World
-from mona_train.engine.optimise import average_, optimiser, rate, teacher_of, teaching_mode
+from mona_train.engine.ema_teacher import average_, teacher_of, teaching_mode
+from mona_train.engine.optimise import optimiser, rate
 from mona_train.methods.base import Losses, Stage, Step, Turn
 from mona_train.methods.registry import stages_of
 from mona_train.run import checkpoint

@@ -17,6 +17,7 @@ from mona_kernels.ops import OPS, Kernels
 from mona_kernels.ops.contrast import MODES, Mode
 from mona_kernels.ops.sampling import Census, thresholds
 from mona_train.engine.distributed import World
+from mona_train.losses.class_graph import class_graph
 from mona_train.networks.representation import RepresentationHead
 
 ALONE = World()
@@ -85,7 +86,7 @@ class Tailness(nn.Module):  # type: ignore[misc]
                     **draw,
                 )
                 means, present = self._learn(teacher, chosen, head_teacher, world)
-                law = self._law(means, present)
+                law = class_graph(means, present, self.filled > 0, self.graph_temperature)
                 active = (chosen.hard > 0) & law.any(1)
             rows = self._rows(student, chosen.queries, chosen.known)
             queries = head_student(rows).unflatten(0, chosen.queries.shape)
@@ -115,14 +116,6 @@ class Tailness(nn.Module):  # type: ignore[misc]
         return self.ops.contrast(
             queries, active, means, self.rings, temperature=self.temperature, mode=self.mode, **negatives
         )
-
-    def _law(self, means: Tensor, present: Tensor) -> Tensor:
-        """pi_c(v) of method 4.2.5 (C, C): over the other classes of the class set; rows without any are 0."""
-        mean = F.normalize(means, dim=1)
-        usable = present & (self.filled > 0)
-        pairs = present[:, None] & usable & ~torch.eye(self.classes, dtype=torch.bool, device=means.device)
-        graph = (mean @ mean.T / self.graph_temperature).masked_fill(~pairs, -torch.inf)
-        return graph.softmax(1).masked_fill(~pairs, 0)  # a row of -inf alone comes out of softmax as NaN
 
     def _enqueue(self, rows: Tensor, world: World) -> None:
         """Put the rows (C * fill, D) of all processes into the rings, oldest out first, in order of rank.

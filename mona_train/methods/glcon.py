@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from mona_train.augment import GLCON, jitter
 from mona_train.config.toml import within
+from mona_train.losses.local_windows import draw_windows
 from mona_train.losses.relational import relational_kl
 from mona_train.losses.supervised import supervised
-from mona_train.losses.windows import draw_windows
 from mona_train.methods import base
 from mona_train.methods.bank import Bank
 from mona_train.methods.base import Losses, Method, Step

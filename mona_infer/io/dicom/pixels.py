@@ -21,8 +21,8 @@ from pydicom.uid import UID, RLELossless
 from mona_infer.errors import InputError, MissingPart
 from mona_infer.io.dicom.header import Header
 from mona_infer.io.dicom.slice import Slice, shown
+from mona_infer.io.dicom.slice_order import Stack
 from mona_infer.io.dicom.source import one_sentence, opened
-from mona_infer.io.dicom.stack import Stack
 from mona_infer.system.memory_budget import TooLarge
 from mona_infer.system.optional_parts import install_command, requirements
 

@@ -16,14 +16,14 @@ from pydicom import dcmread
 from pydicom.dataset import Dataset
 
 from mona_infer.errors import InputError
-from mona_infer.io.dicom.choice import choose
 from mona_infer.io.dicom.frame_times import time_header
 from mona_infer.io.dicom.header import Header, read_headers
 from mona_infer.io.dicom.mosaic import is_mosaic, tiles
 from mona_infer.io.dicom.pixels import check_pixels, pixel_digest, read_voxels
+from mona_infer.io.dicom.series_choice import choose
 from mona_infer.io.dicom.slice import Slice, shown, slices_of
+from mona_infer.io.dicom.slice_order import Stack, arrange
 from mona_infer.io.dicom.source import files_at, one_sentence, opened
-from mona_infer.io.dicom.stack import Stack, arrange
 from mona_infer.volume import Volume
 
 # Warning filters, log levels and descriptor 2 belong to the process: two readers would restore each other's.

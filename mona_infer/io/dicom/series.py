@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from mona_infer.errors import MonaError
-from mona_infer.io.dicom.choice import by_series
 from mona_infer.io.dicom.frame_times import interval
 from mona_infer.io.dicom.header import Header, read_headers
 from mona_infer.io.dicom.read import _ONE_AT_A_TIME, _quiet, slices_in, without_copies
+from mona_infer.io.dicom.series_choice import by_series
 from mona_infer.io.dicom.slice import shown
+from mona_infer.io.dicom.slice_order import arrange
 from mona_infer.io.dicom.source import files_at
-from mona_infer.io.dicom.stack import arrange
 
 
 @dataclass(frozen=True)

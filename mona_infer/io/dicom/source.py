@@ -20,12 +20,12 @@ from pydicom.filereader import read_dataset
 from pydicom.uid import DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian
 
 from mona_infer.errors import InputError, MonaError
+from mona_infer.io.decompression_bombs import refuse_bomb
 from mona_infer.io.dicom.limits import Meter, Metered
 from mona_infer.io.dicom.slice import shown
 from mona_infer.system.memory_budget import size_in_words
 
 CHUNK = 1 << 20
-BOMB_BYTES, BOMB_RATIO = 512 << 20, 200  # as for NIfTI: real scans shrink 2- to 10-fold
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def files_at(path: Path, budget: int) -> Iterator[list[File]]:
                 f"{name}: unpacks to {size_in_words(total)}, more than the memory budget of {size_in_words(budget)}; "
                 "unpack it and give the folder of one series"
             )
-        _refuse_bomb(name, path.stat().st_size, total)
+        refuse_bomb(name, path.stat().st_size, total, "unpack it and give the folder")
         yield [
             File(
                 f"{name}: {shown(member.filename)}",
@@ -120,14 +120,6 @@ def _loader(file: Path) -> Callable[[], BinaryIO]:
 def _index_or_shadow(name: str) -> bool:
     """DICOMDIR only points at images; `._x` is what macOS leaves beside x."""
     return name.upper() == "DICOMDIR" or name.startswith("._")
-
-
-def _refuse_bomb(name: str, packed: int, unpacked: int) -> None:
-    if unpacked > BOMB_BYTES and unpacked > packed * BOMB_RATIO:
-        raise InputError(
-            f"{name} would grow from {size_in_words(packed)} to {size_in_words(unpacked)}, as a decompression bomb "
-            "does; if it is genuine, unpack it and give the folder"
-        )
 
 
 def _unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> BinaryIO:
@@ -182,6 +174,6 @@ def opened(file: File, budget: int) -> Iterator[BinaryIO | None]:
             inflated.write(unpacker.decompress(data, CHUNK))
             if inflated.tell() > budget:
                 raise InputError(f"{file.name}: inflates beyond the budget of {size_in_words(budget)}; do not use it")
-            _refuse_bomb(file.name, packed, inflated.tell())
+            refuse_bomb(file.name, packed, inflated.tell(), "unpack it and give the folder")
         inflated.seek(0)
         yield inflated

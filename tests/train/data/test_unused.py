@@ -11,7 +11,7 @@ from mona_infer.errors import InputError
 from mona_train.cli.data import app
 from mona_train.data.adapters import adapter_named
 from mona_train.data.check import problems
-from mona_train.data.unused import unused, warnings
+from mona_train.data.unused_files import unused, warnings
 
 RUN = CliRunner()
 

@@ -11,7 +11,8 @@ from helpers.small_runs import small_config, trainer_of
 from torch import Tensor, nn
 
 from mona_train.config.schema import Batch, Config, Optimiser
-from mona_train.engine.optimise import average_, optimiser, rate, teacher_of, teaching_mode
+from mona_train.engine.ema_teacher import average_, teacher_of, teaching_mode
+from mona_train.engine.optimise import optimiser, rate
 from mona_train.methods import base
 from mona_train.methods.acr import ACR
 from mona_train.methods.base import Losses, Method, Step

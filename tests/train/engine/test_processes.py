@@ -28,7 +28,8 @@ from mona_train.config.schema import Config
 from mona_train.data.prepare import STEPS
 from mona_train.data.stream import step_generator, streams
 from mona_train.engine.distributed import World
-from mona_train.engine.optimise import average_, optimiser, rate, teaching_mode
+from mona_train.engine.ema_teacher import average_, teaching_mode
+from mona_train.engine.optimise import optimiser, rate
 from mona_train.engine.trainer import Trainer
 from mona_train.methods.base import Losses, Step
 from mona_train.run import checkpoint, metrics

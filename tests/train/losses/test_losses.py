@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from helpers.steps import blobs, seeded
 from torch import Tensor
 
+from mona_train.losses.local_windows import draw_windows
 from mona_train.losses.neighbours import nearest_neighbours
 from mona_train.losses.relational import relational_kl
 from mona_train.losses.supervised import supervised
-from mona_train.losses.windows import draw_windows
 from mona_train.methods.bank import Bank
 
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from mona_infer.errors import InputError
 from mona_kernels.ops import NATIVE, OPS, REFERENCE, Kernels, Ops
-from mona_train.engine.optimise import average_
+from mona_train.engine.ema_teacher import average_
 from mona_train.methods import acr
 from mona_train.methods.acr import ACR
 from mona_train.methods.base import Step

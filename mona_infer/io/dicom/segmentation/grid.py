@@ -13,7 +13,7 @@ from mona_infer.errors import InputError
 from mona_infer.io.dicom.slice import Floats
 from mona_infer.io.dicom.slice import _numbers as numbers
 from mona_infer.io.dicom.slice import _optional as optional
-from mona_infer.io.dicom.stack import COSINE, OFF_GRID, PIXEL, SAME_PLACE
+from mona_infer.io.dicom.slice_order import COSINE, OFF_GRID, PIXEL, SAME_PLACE
 
 MACROS = ("PixelMeasuresSequence", "PlaneOrientationSequence", "PlanePositionSequence")
 

@@ -21,7 +21,7 @@ from mona_infer.errors import InputError, MissingPart
 from mona_infer.io.atomic import atomic_path
 from mona_infer.io.dicom.read import _ONE_AT_A_TIME
 from mona_infer.io.dicom.segmentation.read import LABEL_ID
-from mona_infer.io.dicom.stack import TILT
+from mona_infer.io.dicom.slice_order import TILT
 from mona_infer.models.file import Model
 from mona_infer.system.optional_parts import install_command, requirements
 from mona_infer.task import LabelClass

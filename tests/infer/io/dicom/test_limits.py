@@ -116,7 +116,7 @@ def test_a_member_is_held_once_and_only_if_it_is_dicom(tmp_path):
 
 
 def test_a_deflated_bomb_is_refused_within_any_budget(tmp_path, monkeypatch):
-    monkeypatch.setattr("mona_infer.io.dicom.source.BOMB_BYTES", 1 << 24)
+    monkeypatch.setattr("mona_infer.io.decompression_bombs.BYTES", 1 << 24)
     packer = zlib.compressobj(wbits=-15)
     data = meta(DeflatedExplicitVRLittleEndian.encode() + b"\0" * (len(DeflatedExplicitVRLittleEndian) % 2))
     (tmp_path / "x.dcm").write_bytes(data + packer.compress(bytes(1 << 26)) + packer.flush())

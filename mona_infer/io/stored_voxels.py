@@ -21,10 +21,10 @@ from isal.isal_zlib import IsalError
 from numpy.typing import NDArray
 
 from mona_infer.errors import InputError
+from mona_infer.io.decompression_bombs import refuse_bomb
 from mona_infer.system.memory_budget import TooLarge
 
 DEFLATE_LIMIT = 1032  # deflate cannot shrink data more than this: a header that promises more is lying
-BOMB_BYTES, BOMB_RATIO = 512 << 20, 200  # real scans shrink 2- to 10-fold, even sparse masks rarely 200-fold
 CHUNK = 4 << 20
 
 
@@ -187,11 +187,8 @@ def _check_size(stored: Stored, *, last: int, budget: int, beside: int) -> None:
             f"{path} is cut short or its header lies: it promises {stored.begin + needed:,} bytes, "
             f"the file has {size:,}"
         )
-    if packed and held > BOMB_BYTES and held > size * BOMB_RATIO:
-        raise InputError(
-            f"{path} would grow from {size / 1e6:.1f} MB to {held / 1e9:.1f} GB, as a decompression bomb does; "
-            f"if it is genuine, {_uncompressed(path)}"
-        )
+    if packed:
+        refuse_bomb(path, size, held, _uncompressed(path))
     if held > budget:
         remedy = f"{_uncompressed(path)}" if packed else "use a machine with more memory, or crop the scan"
         raise TooLarge(str(path), held, budget, remedy)
