@@ -11,9 +11,9 @@ import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import mona_infer.engines as package
 from mona_infer.errors import InputError, MissingPart
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Kind:
 def engines() -> dict[str, Kind]:
     """All of them by name, those that `auto` prefers first."""
     found: dict[str, Kind] = {}
-    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+    for module in pkgutil.iter_modules(package.__path__):
         offered: dict[str, Kind] = getattr(importlib.import_module(f"{__package__}.{module.name}"), "ENGINES", {})
         found |= offered
     return dict(sorted(found.items(), key=lambda item: (-item[1].rank, item[0])))

@@ -10,9 +10,9 @@ import difflib
 import importlib
 import pkgutil
 from functools import cache
-from pathlib import Path
 from typing import Any
 
+import mona_train.methods as package
 from mona_infer.errors import InputError
 from mona_train.methods.base import Method, Stage
 
@@ -55,5 +55,5 @@ def stages_of(method: str, pretrain: str = "default") -> tuple[type[Stage], ...]
 
 
 def _modules() -> list[Any]:
-    names = [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])]
+    names = [module.name for module in pkgutil.iter_modules(package.__path__)]
     return [importlib.import_module(f"{__package__}.{name}") for name in names if name != "registry"]
