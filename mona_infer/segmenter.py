@@ -16,13 +16,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mona_infer.engines.base import choose
+from mona_infer.engines.base import AUTO, Engine, choose
 from mona_infer.errors import InputError
 from mona_infer.geometry.probabilities import STEPS, Logits, softmax
 from mona_infer.geometry.stack import SliceStack
 from mona_infer.models.file import Model, read_model
 from mona_infer.segmenting.components import keep_largest
 from mona_infer.system.memory_budget import TooLarge, memory_budget, resident
+from mona_infer.task import Task
 from mona_infer.volume import Volume
 
 AHEAD = 2  # batches that are read before the network asks for them, and that wait to be restored after it
@@ -44,26 +45,33 @@ class Segmentation:
 class Segmenter:
     """Ready to segment one scan after another; a call is safe from one thread at a time.
 
-    `model` is a file of `mona export`, or one that was read.  `engine` is "auto" or a name of `engines()`.
-    `tta` averages over the slice and its mirror images: four times the work.  `largest` keeps, of each class, only
-    the largest connected piece.  `batch` and `threads` default to what the engine likes and to all cores.  `max_ram` is
-    how many bytes this process may hold: batches are made smaller to fit, and a scan that does not fit is refused.
+    `model` is a file that `mona export` wrote, or that file already read.  `engine` is "auto", a name of `engines()`,
+    or an engine that is ready to run; with such an engine a Task may stand in for the model, as in training.  `tta`
+    averages over the slice and its mirror images: four times the work.  `largest` keeps only the largest connected
+    piece of each class.  `batch` and `threads` default to what suits the engine and to all cores.  `max_ram` is how
+    many bytes this process may hold: batches are made smaller to fit, and a scan that does not fit is refused.
     """
 
     def __init__(
         self,
-        model: Model | Path | str,
+        model: Model | Task | Path | str,
         *,
-        engine: str = "auto",
+        engine: str | Engine = AUTO,
         tta: bool = False,
         largest: bool = False,
         batch: int | None = None,
         threads: int = 0,
         max_ram: int = 0,
     ) -> None:
-        self.model = model if isinstance(model, Model) else read_model(model)
-        self.task = self.model.task
-        self.engine = choose(engine, self.model, threads=threads)
+        self.model: Model | None = None
+        if isinstance(model, Task):
+            if isinstance(engine, str):
+                raise TypeError("a Task alone has no network: give the engine that runs it")
+            self.task, self.engine = model, engine
+        else:
+            self.model = model if isinstance(model, Model) else read_model(model)
+            self.task = self.model.task
+            self.engine = choose(engine, self.model, threads=threads) if isinstance(engine, str) else engine
         self.tta, self.largest = tta, largest
         self.batch = batch or self.engine.batch
         if self.batch < 1:
@@ -88,7 +96,7 @@ class Segmenter:
         stack = SliceStack(volume, self.task)
         batch = self._fitting_batch(stack, probabilities) if self.max_ram else self.batch
         mask, names = stack.empty_mask(), [c.name for c in self.task.classes]
-        sure = _Sureness(len(names)) if confidence else None
+        sure = _Confidence(len(names)) if confidence else None
         maps = [np.zeros(volume.shape, np.uint8, order="F") for _ in names] if probabilities else []
 
         def restore(start: int, logits: Logits) -> None:
@@ -191,12 +199,14 @@ class Segmenter:
             assert total is not None
             logits = np.log(np.maximum(total / 4, 1e-12))  # logits of the mean probability: what restoring takes
         if not math.isfinite(float(logits.sum())):  # an fp16 network that overflows would give a black mask
-            remedy = "the run may be broken" if self.model.precision == "fp32" else "export it with --precision fp32"
-            raise InputError(f"{self.model.path}: its answer to this scan is not finite; {remedy}")
+            smaller = self.model is not None and self.model.precision != "fp32"
+            remedy = "export it with --precision fp32" if smaller else "the run may be broken"
+            where = self.model.path if self.model is not None else self.engine.description
+            raise InputError(f"{where}: the network's output for this scan is not finite; {remedy}")
         return np.ascontiguousarray(logits)
 
 
-class _Sureness:
+class _Confidence:
     """The mean probability of the class that won, over the pixels (of the network's size) where it did."""
 
     def __init__(self, classes: int) -> None:

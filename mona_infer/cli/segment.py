@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,10 @@ from mona_infer.engines.base import AUTO, engines
 from mona_infer.errors import CheckFailed, InputError, MonaError
 
 if TYPE_CHECKING:
+    from mona_infer.models.file import Model
     from mona_infer.segmenter import Segmenter
+    from mona_infer.segmenting.jobs import Job
+    from mona_infer.segmenting.report import CaseReport
 
 
 def segment(
@@ -45,54 +47,29 @@ def segment(
     max_ram: str | None = typer.Option(None, metavar="SIZE", help="Hold no more memory than this, such as 2GB."),
     json_path: str | None = typer.Option(None, "--json", metavar="[FILE]", help="Write one JSON object."),
 ) -> None:
-    """Segment a scan, or every scan of a folder, with an exported model.
+    """Segment a scan, or every scan in a folder, with an exported model.
 
-    Of a folder, one bad case never stops the rest (exit code 1 tells that there was one), and what has a mask
-    already is not done again.
+    In a folder, one bad case never stops the rest (the exit code is then 1), and cases that already have a mask are
+    skipped.
     """
-    from mona_infer.io.atomic import check_writable
-    from mona_infer.io.formats import SEG
     from mona_infer.models.file import read_model
     from mona_infer.models.find import find_model
     from mona_infer.segmenting.jobs import clear_left_behind, find_jobs
-    from mona_infer.segmenting.outputs import Wishes
+    from mona_infer.segmenting.outputs import Options
     from mona_infer.segmenting.pipeline import run
     from mona_infer.system.memory_budget import parse_size
 
-    for path, suffix in ((stats, ".json"), (preview, ".png")):
-        if path is not None and path.suffix != suffix:
-            raise InputError(f"expected --{'stats' if suffix == '.json' else 'preview'} FILE{suffix}, found {path}")
-    if frame is not None and frame != "all" and not frame.isdecimal():
-        raise InputError(f"expected --frame all or a number from 0 on, found {frame!r}")
+    _check_options(stats, preview, frame)
     ram = parse_size(max_ram) if max_ram else 0
     jobs, folder = find_jobs(scan, out, reference, format)
-    kept = [] if overwrite else [job for job in jobs if job.out.exists()]
-    if kept and not folder:
+    todo = [job for job in jobs if overwrite or not job.out.exists()]
+    if not todo and not folder:
         raise InputError(f"{out} exists already; --overwrite replaces it")
-    to_write = [stats, preview, Path(json_path) if json_path and json_path != "-" else None]
-    for path in filter(None, to_write):
-        check_writable(path)
-    check_writable(out, folder=folder)
-    if probabilities is not None:
-        check_writable(probabilities, folder=True)
-    if out.suffix == SEG:
-        from mona_infer.io.dicom.segmentation.write import check_highdicom
-
-        check_highdicom()
-    sealed = read_model(find_model(model))
-    quiet, chosen = json_path == "-", ""
-
-    def start() -> Segmenter:
-        nonlocal chosen
-        from mona_infer.segmenter import Segmenter
-
-        made = Segmenter(sealed, engine=engine, tta=tta, largest=largest, batch=batch, threads=threads, max_ram=ram)
-        chosen = f"{sealed.path} ({sealed.precision}) on {made.engine.description}"
-        if not quiet:
-            typer.echo(f"model {chosen}")
-        return made
-
-    wishes = Wishes(
+    json_file = Path(json_path) if json_path and json_path != "-" else None
+    _check_outputs(jobs, [stats, preview, json_file], [out if folder else None, probabilities])
+    sealed, quiet = read_model(find_model(model)), json_path == "-"
+    setup = _Setup(sealed, engine, quiet, tta=tta, largest=largest, batch=batch, threads=threads, max_ram=ram)
+    options = Options(
         frame=None if frame in (None, "all") else int(frame or 0),
         every_frame=frame == "all",
         series=series,
@@ -102,73 +79,103 @@ def segment(
         pictures=preview is not None,
     )
     clear_left_behind(jobs)
-    todo = [job for job in jobs if job not in kept]
     cases, pictures = [], []
-    for case, rows in run(todo, sealed, wishes, start, folder=folder, max_ram=ram) if todo else ():
+    for case, rows in run(todo, sealed, options, setup.segmenter, folder=folder, max_ram=ram) if todo else ():
         cases.append(case)
         pictures += rows
-        _tell(case, quiet=quiet)
-    failed = [case for case in cases if "error" in case]
-    done = len(cases) - len(failed)
+        _print_case(case, quiet=quiet)
+    failed = [case.case for case in cases if case.error is not None]
+    done, kept = len(cases) - len(failed), [job.name for job in jobs if job not in todo]
+    report: dict[str, Any] = {
+        "model": {"path": str(sealed.path), "sha256": sealed.seal},
+        "engine": setup.description or None,
+    }
+    report |= {"cases": [case.to_json() for case in cases], "kept": kept, "failed": len(failed)}
     written = [str(path) for path in (out, probabilities) if path is not None and done]
-    report: dict[str, Any] = {"model": {"path": str(sealed.path), "sha256": sealed.seal}, "engine": chosen or None}
-    report |= {"cases": cases, "kept": [job.name for job in kept], "failed": len(failed)}
+    _write(report, [stats, json_file], preview, pictures, sealed, written)
+    if quiet:
+        typer.echo(json.dumps(report, indent=1))
+    elif folder:
+        typer.echo(f"{done} segmented, {len(kept)} had a mask already, {len(failed)} failed")
+    if written and not quiet:
+        typer.echo(f"wrote {', '.join(written)}")
+    if failed:
+        names = ", ".join(failed[:5]) + (", ..." if len(failed) > 5 else "")
+        raise CheckFailed(f"{len(failed)} of {len(jobs)} cases failed ({names}); the others are done")
+
+
+def _check_options(stats: Path | None, preview: Path | None, frame: str | None) -> None:
+    for name, path, suffix in (("stats", stats, ".json"), ("preview", preview, ".png")):
+        if path is not None and path.suffix != suffix:
+            raise InputError(f"expected --{name} FILE{suffix}, found {path}")
+    if frame is not None and frame != "all" and not frame.isdecimal():
+        raise InputError(f"--frame must be 'all' or a number, 0 or greater; found {frame!r}")
+
+
+def _check_outputs(jobs: list[Job], files: list[Path | None], folders: list[Path | None]) -> None:
+    """Whether everything can be written, before the network starts."""
+    from mona_infer.io.atomic import check_writable
+    from mona_infer.io.formats import SEG
+
+    for path in files:
+        if path is not None:
+            check_writable(path)
+    for path in folders:
+        if path is not None:
+            check_writable(path, folder=True)
+    if folders[0] is None:
+        check_writable(jobs[0].out)
+    if jobs[0].out.suffix == SEG:
+        from mona_infer.io.dicom.segmentation.write import check_highdicom
+
+        check_highdicom()
+
+
+class _Setup:
+    """Starts the engine when the pipeline asks for it, and then says which one it is."""
+
+    def __init__(self, model: Model, engine: str, quiet: bool, **options: Any) -> None:
+        self._model, self._engine, self._quiet, self._options = model, engine, quiet, options
+        self.description = ""
+
+    def segmenter(self) -> Segmenter:
+        from mona_infer.segmenter import Segmenter
+
+        made = Segmenter(self._model, engine=self._engine, **self._options)
+        self.description = f"{self._model.path} ({self._model.precision}) on {made.engine.description}"
+        if not self._quiet:
+            typer.echo(f"model {self.description}")
+        return made
+
+
+def _print_case(case: CaseReport, *, quiet: bool) -> None:
+    for warning in case.warnings:
+        typer.echo(f"warning: {case.case}: {warning}", err=True)
+    if case.error is not None or not quiet:
+        typer.echo(f"{case.case}: {case.describe()}", err=case.error is not None)
+
+
+def _write(
+    report: dict[str, Any],
+    files: list[Path | None],
+    preview: Path | None,
+    pictures: list[Any],
+    model: Model,
+    written: list[str],
+) -> None:
+    """Write report and preview, adding their names to `written`; a late failure says what was written before it."""
+    from mona_infer.io.atomic import write_text
+
     try:
-        for name in _write(report, stats, json_path):
-            written.append(name)
+        for path in files:
+            if path is not None:
+                write_text(path, json.dumps(report, indent=1) + "\n")
+                written.append(str(path))
         if preview is not None and pictures:
             from mona_infer.viewing.pictures import montage
 
-            montage(preview, pictures, sealed.task)
+            montage(preview, pictures, model.task)
             written.append(str(preview))
     except (MonaError, OSError, MemoryError) as error:  # a disk that filled up meanwhile, say
         reason = str(error) or "there is not enough memory for the report"
         raise InputError(f"{reason}; written before that: {', '.join(written) or 'nothing'}") from error
-    if not quiet:
-        if folder:
-            typer.echo(f"{done} segmented, {len(kept)} had a mask already, {len(failed)} failed")
-        if written:
-            typer.echo(f"wrote {', '.join(written)}")
-    if failed:
-        names = ", ".join(case["case"] for case in failed[:5]) + (", ..." if len(failed) > 5 else "")
-        raise CheckFailed(f"{len(failed)} of {len(jobs)} cases failed ({names}); the others are done")
-
-
-def _tell(case: dict[str, Any], *, quiet: bool) -> None:
-    if "error" in case:
-        typer.echo(f"{case['case']}: {case['error']}", err=True)
-        return
-    for words in case["warnings"]:
-        typer.echo(f"warning: {case['case']}: {words}", err=True)
-    if quiet:
-        return
-    if "frames" in case:
-        typer.echo(f"{case['case']}: {_beat(case)}")
-        return
-    parts = []
-    for name, entry in case["classes"].items():
-        score = case.get("scores", {}).get(name)
-        asd = f", ASD {score['asd']:.2f} mm" if score and score["asd"] is not None else ""
-        parts.append(f"{name} {entry['ml']:.1f} mL" + (f" (DSC {score['dsc']:.3f}{asd})" if score else ""))
-    typer.echo(f"{case['case']}: {', '.join(parts)}")
-
-
-def _beat(case: dict[str, Any]) -> str:
-    count, cine = len(case["frames"]), case["cine"]
-    if cine is None:
-        return f"{count} frames; no class of this model is the left ventricle, or it was found nowhere"
-    ends = ", ".join(f"{end} {cine[end]['ml']:.1f} mL (frame {cine[end]['frame']})" for end in ("ED", "ES"))
-    return f"{count} frames, {cine['class']} {ends}, ejection fraction {100 * cine['ejection_fraction']:.0f} %"
-
-
-def _write(report: dict[str, Any], stats: Path | None, json_path: str | None) -> Iterator[str]:
-    """Write the report wherever it was asked for; yields the name of each file that is written."""
-    from mona_infer.io.atomic import write_text
-
-    text = json.dumps(report, indent=1) + "\n"
-    if json_path == "-":
-        typer.echo(text, nl=False)
-    for path in (stats, Path(json_path) if json_path and json_path != "-" else None):
-        if path is not None:
-            write_text(path, text)
-            yield str(path)

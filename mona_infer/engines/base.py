@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -34,6 +34,12 @@ class Engine(Protocol):
     def run(self, slices: NDArray[np.float32]) -> NDArray[np.float32]:
         """Slices (n, rows, columns), 0..1, of the Task's `input_size` to logits (n, classes, rows, columns)."""
         ...
+
+
+def in_batches(engine: Engine, slices: NDArray[np.float32]) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    """The engine's answer to slices that are at hand, a batch at a time, each with the index of its first slice."""
+    for start in range(0, len(slices), engine.batch):
+        yield start, engine.run(slices[start : start + engine.batch])
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+
+from mona_infer.segmenting.report import CineReport, FrameReport, Moment
 
 # What data sets call the cavity of the left ventricle (ACDC, M&Ms, MMWHS, EMIDEC and their converters).
 LEFT_VENTRICLE = {
@@ -19,23 +20,14 @@ def left_ventricle(names: list[str]) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def ejection(frames: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """ED is the frame in which the left ventricle is largest, ES the one in which it is smallest.
+def heartbeat(frames: list[FrameReport]) -> CineReport | None:
+    """End-diastole is the frame in which the left ventricle is largest, end-systole the one in which it is smallest.
 
-    `frames` are the findings of each frame by class.  Nothing is told where no class is the left ventricle, or where it
-    was found in no frame.
+    None where no class is the left ventricle, or where it is empty in every frame.
     """
-    name = left_ventricle(list(frames[0]))
+    name = left_ventricle(list(frames[0].classes))
     if name is None:
         return None
-    volumes = [float(frame[name]["ml"]) for frame in frames]
-    largest, smallest = max(volumes), min(volumes)
-    if largest == 0:
-        return None
-    return {
-        "class": name,
-        "ED": {"frame": volumes.index(largest), "ml": largest},
-        "ES": {"frame": volumes.index(smallest), "ml": smallest},
-        "stroke_ml": round(largest - smallest, 4),
-        "ejection_fraction": round((largest - smallest) / largest, 4),
-    }
+    volumes = [frame.classes[name].ml for frame in frames]
+    largest, smallest = (Moment(volumes.index(ml), ml) for ml in (max(volumes), min(volumes)))
+    return CineReport(name, largest, smallest) if largest.ml > 0 else None

@@ -1,4 +1,4 @@
-"""What is written and told of one case, frame by frame; the mask takes its name last of all."""
+"""What is written of one case, frame by frame; the mask gets its name last of all."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mona_infer.io.dicom.frame_times import interval
 from mona_infer.io.formats import SEG
 from mona_infer.io.nifti import nifti_writer
 from mona_infer.models.file import Model
 from mona_infer.segmenter import Segmentation
-from mona_infer.segmenting.cine import ejection
+from mona_infer.segmenting.cine import heartbeat
 from mona_infer.segmenting.jobs import Job
-from mona_infer.segmenting.report import COLUMNS, findings, preview, scores
+from mona_infer.segmenting.report import CaseReport, FrameReport
+from mona_infer.segmenting.statistics import COLUMNS, class_reports, preview, scores
 from mona_infer.segmenting.warnings import doubts
 from mona_infer.volume import Volume
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class Options:
     """What to do with every case."""
 
     frame: int | None  # which one of a cine
@@ -43,13 +44,12 @@ Rows = list[list[tuple[str, "Picture"]]]
 class Output:
     """Filled by `add`, frame after frame, then closed by `finish`, or given up by `abandon`: all from one thread."""
 
-    def __init__(self, job: Job, wishes: Wishes, model: Model) -> None:
-        self.job, self._wishes, self._model = job, wishes, model
+    def __init__(self, job: Job, options: Options, model: Model) -> None:
+        self.job, self._options, self._model = job, options, model
         self._files = ExitStack()
         self._write_mask: Callable[[Volume], None] | None = None
         self._write_map: dict[str, Callable[[Volume], None]] = {}  # by class
-        self._frames: list[dict[str, Any]] = []
-        self._case: dict[str, Any] = {"case": job.name, "scan": str(job.scan), "mask": str(job.out)}
+        self._report = CaseReport(job.name, str(job.scan), str(job.out))
         self._pictures: Rows = []
         self._seg: Volume | None = None
         self._error: Exception | None = None
@@ -64,32 +64,36 @@ class Output:
             self._error = self._thrown_away(error)
 
     def _add(self, found: Segmentation, reference: Volume | None) -> None:
-        frames = found.mask.frames if self._wishes.every_frame else 1
-        if not self._frames:
-            notes = found.mask.notes if frames == 1 else [n for n in found.mask.notes if not n.startswith("frame ")]
-            self._case["spacing"] = [round(s, 6) for s in found.mask.spacing]
-            self._case["warnings"] = [*notes, *doubts(found.stack)]
-            if frames > 1:
-                times, step = found.mask.times, interval(found.mask.times)
-                self._case["frame_times_ms"] = [round(1e3 * t, 3) for t in times] or None
-                self._case["frame_interval_ms"] = None if step is None else round(1e3 * step, 3)
-            if self.job.out.suffix == SEG:
-                from mona_infer.io.dicom.segmentation.write import warnings_of
-
-                self._case["warnings"] += warnings_of(found.mask)
+        frames = found.mask.frames if self._options.every_frame else 1
+        report = self._report
+        if not report.frames:
+            self._describe(found, frames)
             self._open(found, frames)
-        entry: dict[str, Any] = {"classes": findings(found)}
-        if reference is not None:
-            entry["scores"] = scores(found, reference)
-        if self._wishes.pictures:
-            self._pictures += preview(found, self.job.name, len(self._frames) if frames > 1 else None)
-        self._frames.append(entry)
+        if self._options.pictures:
+            self._pictures += preview(found, self.job.name, len(report.frames) if frames > 1 else None)
+        measured = None if reference is None else scores(found, reference)
+        report.frames.append(FrameReport(class_reports(found), measured))
         for name, chances in found.probabilities.items():
             self._write_map[name](chances)
         if self._write_mask is None:
             self._seg = found.mask
         else:
             self._write_mask(found.mask)
+
+    def _describe(self, found: Segmentation, frames: int) -> None:
+        """What the first frame tells of the whole case."""
+        report, mask = self._report, found.mask
+        report.spacing = [round(s, 6) for s in mask.spacing]
+        notes = mask.notes if frames == 1 else [n for n in mask.notes if not n.startswith("frame ")]
+        report.warnings = [*notes, *doubts(found.stack)]
+        if frames > 1:
+            step = interval(mask.times)
+            report.frame_times_ms = [round(1e3 * t, 3) for t in mask.times] or None
+            report.frame_interval_ms = None if step is None else round(1e3 * step, 3)
+        if self.job.out.suffix == SEG:
+            from mona_infer.io.dicom.segmentation.write import warnings_of
+
+            report.warnings += warnings_of(mask)
 
     def _open(self, found: Segmentation, frames: int) -> None:
         """The mask's file first: they are closed in reverse, and a mask that is there is a case that is done."""
@@ -102,9 +106,9 @@ class Output:
                 writer = nifti_writer(self.job.out, found.mask, frames=frames, intent="label")
             self._write_mask = self._files.enter_context(writer)
         for name, chances in found.probabilities.items():
-            assert self._wishes.probabilities is not None
+            assert self._options.probabilities is not None
             plain = re.sub(r"[^\w+-]", "_", name)  # a model may come from anyone: its names are not paths
-            path = self._wishes.probabilities / self.job.name / f"{plain}.nii.gz"
+            path = self._options.probabilities / self.job.name / f"{plain}.nii.gz"
             self._write_map[name] = self._files.enter_context(nifti_writer(path, chances, frames=frames))
 
     def abandon(self, error: Exception) -> None:
@@ -121,8 +125,8 @@ class Output:
             return told
         return error
 
-    def finish(self) -> tuple[dict[str, Any], Rows]:
-        """Give the files their names; the case's part of the report, and its pictures."""
+    def finish(self) -> tuple[CaseReport, Rows]:
+        """Give the files their names; returns the case's report and its pictures."""
         if self._error is None:
             try:
                 self._files.close()
@@ -134,10 +138,8 @@ class Output:
                 self._error = error
         if self._error is not None:
             raise self._error
-        if len(self._frames) == 1:
-            return self._case | self._frames[0], self._pictures
+        if len(self._report.frames) == 1:
+            return self._report, self._pictures
+        self._report.cine = heartbeat(self._report.frames)
         strip = [tile for row in self._pictures for tile in row]
-        rows = [strip[n : n + COLUMNS] for n in range(0, len(strip), COLUMNS)]
-        self._case["frames"] = self._frames
-        self._case["cine"] = ejection([frame["classes"] for frame in self._frames])
-        return self._case, rows
+        return self._report, [strip[n : n + COLUMNS] for n in range(0, len(strip), COLUMNS)]

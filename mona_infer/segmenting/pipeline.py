@@ -23,13 +23,14 @@ from mona_infer.io.read import read_frames, read_volume
 from mona_infer.models.file import Model
 from mona_infer.segmenter import PLANNED, Segmenter
 from mona_infer.segmenting.jobs import Job
-from mona_infer.segmenting.outputs import Output, Rows, Wishes
+from mona_infer.segmenting.outputs import Options, Output, Rows
+from mona_infer.segmenting.report import CaseReport
 from mona_infer.segmenting.warnings import check_modality
 from mona_infer.system.memory_budget import TooLarge, sizes_in_words
 from mona_infer.system.progress import waiting
 from mona_infer.volume import Volume
 
-Case = tuple[dict[str, Any], Rows]
+Case = tuple[CaseReport, Rows]
 Budget = Callable[[], tuple[int, int]]  # as Segmenter.reading_budget
 T = TypeVar("T")
 
@@ -53,15 +54,15 @@ class _Frame:
 
 
 def run(
-    jobs: list[Job], model: Model, wishes: Wishes, start: Callable[[], Segmenter], *, folder: bool, max_ram: int = 0
+    jobs: list[Job], model: Model, options: Options, start: Callable[[], Segmenter], *, folder: bool, max_ram: int = 0
 ) -> Iterator[Case]:
-    """Each case's findings and pictures, in order.  `start` makes the engine ready while the first scan is read."""
-    maps, given_up = wishes.probabilities is not None, set[Job]()
+    """Each case's report and pictures, in order.  `start` makes the engine ready while the first scan is read."""
+    maps, given_up = options.probabilities is not None, set[Job]()
 
     def budget() -> tuple[int, int]:
         return engine.result().reading_budget(maps) if max_ram else (0, 0)
 
-    frames = _frames(jobs, model, wishes, budget, given_up)
+    frames = _frames(jobs, model, options, budget, given_up)
     finished: deque[tuple[Job, Future[Case]]] = deque()
     output = written = None
     with (
@@ -74,14 +75,14 @@ def run(
         try:
             for n, (job, its) in enumerate(groupby(_ahead(frames, reader, 0 if max_ram else 1), lambda f: f.job)):
                 segmenter = engine.result()  # if there is none, no case has a chance
-                output = Output(job, wishes, model)
+                output = Output(job, options, model)
                 for shown, frame in enumerate(its):
                     if job in given_up:
                         continue
                     try:
                         volume, reference = frame.take()
-                        bar = _bar(tell, shown, volume.frames if wishes.every_frame else 1, n, len(jobs), folder)
-                        found = segmenter.segment(volume, confidence=wishes.details, probabilities=maps, progress=bar)
+                        bar = _bar(tell, shown, volume.frames if options.every_frame else 1, n, len(jobs), folder)
+                        found = segmenter.segment(volume, confidence=options.details, probabilities=maps, progress=bar)
                     except Exception as error:
                         given_up.add(job)
                         writer.submit(output.abandon, error)
@@ -129,12 +130,12 @@ def _bar(
 
 
 def _frames(
-    jobs: list[Job], model: Model, wishes: Wishes, budget: Budget, given_up: set[Job]
+    jobs: list[Job], model: Model, options: Options, budget: Budget, given_up: set[Job]
 ) -> Generator[_Frame, None, None]:
     """Every job's frames; reading goes on after a job that cannot be read."""
     for job in jobs:
         try:
-            for volume, reference in _scan(job, model, wishes, budget):
+            for volume, reference in _scan(job, model, options, budget):
                 yield _Frame(job, volume, reference)
                 del volume, reference
                 if job in given_up:
@@ -143,22 +144,22 @@ def _frames(
             yield _Frame(job, error=error)
 
 
-def _scan(job: Job, model: Model, wishes: Wishes, budget: Budget) -> Iterator[tuple[Volume, Volume | None]]:
+def _scan(job: Job, model: Model, options: Options, budget: Budget) -> Iterator[tuple[Volume, Volume | None]]:
     """The scan and, on its grid, the reference: both are known to be good before the network starts."""
     allowed, beside = budget()
-    limits: dict[str, Any] = {"series": wishes.series, "budget": allowed, "beside": beside}
+    limits: dict[str, Any] = {"series": options.series, "budget": allowed, "beside": beside}
 
-    def read(path: Path, **options: Any) -> Iterator[Volume]:
-        if wishes.every_frame:
-            return read_frames(path, **options)
-        return iter([read_volume(path, frame=wishes.frame, **options)])
+    def read(path: Path, **limits: Any) -> Iterator[Volume]:
+        if options.every_frame:
+            return read_frames(path, **limits)
+        return iter([read_volume(path, frame=options.frame, **limits)])
 
     references = iter(()) if job.reference is None else read(job.reference)
     for volume in read(job.scan, origin=job.out.suffix == SEG, **limits):
-        _check(volume, job, model, wishes)
+        _check(volume, job, model, options)
         reference = next(references, None)
         if reference is not None:
-            if wishes.every_frame and reference.frames != volume.frames:
+            if options.every_frame and reference.frames != volume.frames:
                 raise InputError(
                     f"{job.reference} has {reference.frames} frame(s), {job.scan} has {volume.frames}; choose one of "
                     "the scan's with --frame N"
@@ -169,15 +170,15 @@ def _scan(job: Job, model: Model, wishes: Wishes, budget: Budget) -> Iterator[tu
         del volume, reference  # or they would be held while the next are read
 
 
-def _check(volume: Volume, job: Job, model: Model, wishes: Wishes) -> None:
+def _check(volume: Volume, job: Job, model: Model, options: Options) -> None:
     if volume.sparse:
         raise InputError(f"{job.scan} is a DICOM Segmentation, not a scan; give the scan it was made from")
-    check_modality(volume, model.task, force=wishes.force)
+    check_modality(volume, model.task, force=options.force)
     if job.out.suffix == SEG:
         from mona_infer.io.dicom.segmentation.write import check_origin
 
         check_origin(volume)
-        if wishes.every_frame and volume.frames > 1:
+        if options.every_frame and volume.frames > 1:
             raise InputError(f"{job.out}: a DICOM-SEG holds one frame; choose it with --frame N, or write a .nii.gz")
 
 
@@ -196,5 +197,5 @@ def _outcome(job: Job, pending: Future[Case], folder: bool, max_ram: int) -> Cas
     if not folder:
         raise failure
     known = isinstance(failure, MonaError | OSError | MemoryError)
-    words = str(failure) if known and str(failure) else f"{type(failure).__name__}: {failure}"
-    return {"case": job.name, "scan": str(job.scan), "error": " ".join(words.split())}, []
+    reason = str(failure) if known and str(failure) else f"{type(failure).__name__}: {failure}"
+    return CaseReport(job.name, str(job.scan), error=" ".join(reason.split())), []

@@ -1,74 +1,112 @@
-"""What is told of a mask: millilitres, areas, confidence, scores against a reference, a picture."""
+"""What is known of a segmented case: one object, from which it is printed, written as JSON and shown."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from mona_infer.io.read import label_ids
-from mona_infer.segmenter import Segmentation
-from mona_infer.volume import Volume
-
 if TYPE_CHECKING:
-    from mona_infer.viewing.pictures import Picture
-
-COLUMNS, MOST = 4, 12  # of a preview: tiles in a row, and of one scan
+    from mona_infer.evaluation.metrics import Score
 
 
-def findings(found: Segmentation) -> dict[str, Any]:
-    """Per class: voxels, millilitres, square millimetres in each slice, and how sure the network was."""
-    stack, mask = found.stack, found.mask
-    matrix = mask.affine[:3, :3]
-    _, rows, columns = stack.slicing.axes
-    area = float(np.linalg.norm(np.cross(matrix[:, rows], matrix[:, columns])))  # mm2 of a pixel
-    volume = abs(float(np.linalg.det(matrix)))  # mm3 of a voxel
-    view = stack.slicing.view(mask.voxels)
-    ids = [c.id for c in stack.task.classes]
-    counts = np.array([np.bincount(plane.ravel(), minlength=max(ids) + 1)[ids] for plane in view])  # slices classes
-    out = {}
-    for n, c in enumerate(stack.task.classes[1:], start=1):
-        sure = found.confidence.get(c.name, math.nan)
-        out[c.name] = {
-            "id": c.id,
-            "voxels": int(counts[:, n].sum()),
-            "ml": round(float(counts[:, n].sum()) * volume / 1000, 4),
-            "areas_mm2": [round(float(a) * area, 2) for a in counts[:, n]],
-            "confidence": None if math.isnan(sure) else round(sure, 4),
-        }
-    return out
+@dataclass(frozen=True)
+class ClassReport:
+    """One class in one frame."""
+
+    id: int
+    voxels: int
+    ml: float
+    areas_mm2: list[float]  # in each slice, in the model's slice order
+    confidence: float | None  # mean probability where the class was chosen; None where it was chosen nowhere
 
 
-def scores(found: Segmentation, reference: Volume) -> dict[str, dict[str, Any]]:
-    """DSC and distances (mm, `sound` definition) by class name; the reference lies on the scan's grid."""
-    from mona_infer.evaluation.metrics import score_case
+@dataclass(frozen=True)
+class FrameReport:
+    """One frame, or the whole of a scan that has only one."""
 
-    classes = {c.id: c.name for c in found.stack.task.classes[1:]}
-    measured = score_case(np.asarray(found.mask.voxels), label_ids(reference), reference.steps, list(classes))
-    return {classes[label]: asdict(score) for label, score in measured.items()}
+    classes: dict[str, ClassReport]  # by class name
+    scores: dict[str, Score] | None = None  # against the reference, where there is one
+
+    def to_json(self) -> dict[str, Any]:
+        report: dict[str, Any] = {"classes": {name: asdict(entry) for name, entry in self.classes.items()}}
+        if self.scores is not None:
+            report["scores"] = {name: asdict(score) for name, score in self.scores.items()}
+        return report
+
+    def describe(self) -> str:
+        parts = []
+        for name, entry in self.classes.items():
+            score = self.scores.get(name) if self.scores else None
+            asd = f", ASD {score.asd:.2f} mm" if score and score.asd is not None else ""
+            parts.append(f"{name} {entry.ml:.1f} mL" + (f" (DSC {score.dsc:.3f}{asd})" if score else ""))
+        return ", ".join(parts)
 
 
-def preview(found: Segmentation, name: str, frame: int | None = None) -> list[list[tuple[str, Picture]]]:
-    """Rows of slices with the mask over them, spread over the part of the stack that the mask fills.
+@dataclass(frozen=True)
+class Moment:
+    frame: int
+    ml: float
 
-    Of frame `frame` of a cine the middle slice alone, which shows the beat.
-    """
-    from mona_infer.viewing.pictures import overlay, square_pixels
 
-    stack, view = found.stack, found.stack.slicing.view
-    if frame is None:
-        filled = np.nonzero([plane.any() for plane in view(found.mask.voxels)])[0]
-        first, last = (int(filled[0]), int(filled[-1])) if len(filled) else (0, len(stack) - 1)
-        chosen = np.unique(np.linspace(first, last, min(MOST, last - first + 1)).round().astype(int))
-    else:
-        chosen, name = np.array([len(stack) // 2]), f"{name}, frame {frame}"
-    _, rows, columns = stack.slicing.reorder(stack.volume.spacing)
-    tiles = []
-    for k in chosen:
-        plane = stack.volume.intensities(view(stack.volume.voxels)[k])
-        grey = (plane - stack.low) / max(stack.high - stack.low, 1e-9)
-        picture = overlay(grey, view(found.mask.voxels)[k], stack.task)
-        tiles.append((f"{name}, slice {k}", square_pixels(picture, (rows, columns))))
-    return [tiles[n : n + COLUMNS] for n in range(0, len(tiles), COLUMNS)]
+@dataclass(frozen=True)
+class CineReport:
+    """The left ventricle over a heartbeat."""
+
+    name: str  # of the class
+    end_diastole: Moment  # where it is largest
+    end_systole: Moment  # where it is smallest
+
+    @property
+    def stroke_ml(self) -> float:
+        return round(self.end_diastole.ml - self.end_systole.ml, 4)
+
+    @property
+    def ejection_fraction(self) -> float:
+        return round((self.end_diastole.ml - self.end_systole.ml) / self.end_diastole.ml, 4)
+
+    def to_json(self) -> dict[str, Any]:
+        ends = {"ED": asdict(self.end_diastole), "ES": asdict(self.end_systole)}
+        return {"class": self.name, **ends, "stroke_ml": self.stroke_ml, "ejection_fraction": self.ejection_fraction}
+
+    def describe(self) -> str:
+        ends = (("ED", self.end_diastole), ("ES", self.end_systole))
+        volumes = ", ".join(f"{end} {moment.ml:.1f} mL (frame {moment.frame})" for end, moment in ends)
+        return f"{self.name} {volumes}, ejection fraction {100 * self.ejection_fraction:.0f} %"
+
+
+@dataclass
+class CaseReport:
+    """A case that was segmented; or, with an `error`, one that was not."""
+
+    case: str
+    scan: str
+    mask: str | None = None
+    error: str | None = None
+    spacing: list[float] = field(default_factory=list)  # mm along the three stored axes
+    warnings: list[str] = field(default_factory=list)
+    frames: list[FrameReport] = field(default_factory=list)
+    frame_times_ms: list[float] | None = None
+    frame_interval_ms: float | None = None
+    cine: CineReport | None = None  # None too where no class is the left ventricle
+
+    def to_json(self) -> dict[str, Any]:
+        if self.error is not None:
+            return {"case": self.case, "scan": self.scan, "error": self.error}
+        report: dict[str, Any] = {"case": self.case, "scan": self.scan, "mask": self.mask}
+        report |= {"spacing": self.spacing, "warnings": self.warnings}
+        if len(self.frames) == 1:
+            return report | self.frames[0].to_json()
+        times = {"frame_times_ms": self.frame_times_ms, "frame_interval_ms": self.frame_interval_ms}
+        cine = self.cine.to_json() if self.cine else None
+        return report | times | {"frames": [frame.to_json() for frame in self.frames], "cine": cine}
+
+    def describe(self) -> str:
+        """The line that is printed of it."""
+        if self.error is not None:
+            return self.error
+        if len(self.frames) == 1:
+            return self.frames[0].describe()
+        beat = self.cine.describe() if self.cine else None
+        return f"{len(self.frames)} frames" + (
+            f", {beat}" if beat else "; no class of this model is the left ventricle, or it is empty in every frame"
+        )

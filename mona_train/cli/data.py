@@ -11,7 +11,7 @@ import typer
 
 from mona_infer.cli.main import OutputCommand
 from mona_infer.errors import CheckFailed, InputError
-from mona_train.config.schema import PRESETS
+from mona_train.config.presets import PRESETS
 
 if TYPE_CHECKING:
     from mona_train.data.cache import Cache
@@ -157,7 +157,7 @@ def prepared(
 def _size_of(preset: str | None, say: IO[str] | None = None) -> str:
     """The slice size of a preset; by default of the one that `mona train` uses on this machine."""
     from mona_train.config.default_preset import default_preset
-    from mona_train.config.schema import preset as preset_of
+    from mona_train.config.presets import preset as preset_of
 
     name = preset or default_preset()[0]
     rows, columns = preset_of(name, dataset="").size

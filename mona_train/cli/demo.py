@@ -61,7 +61,8 @@ def demo(
 
 
 def _config(method: str, seed: int, steps: int) -> Config:
-    from mona_train.config.schema import Every, preset, with_stages
+    from mona_train.config.presets import preset, with_stages
+    from mona_train.config.schema import Every
     from mona_train.methods.registry import stages_of
 
     config = preset("quick", dataset="phantom", method=method, ratio=LABELLED, seed=seed)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from mona_infer.errors import CheckFailed, InputError
-from mona_train.config.schema import PRESETS
+from mona_train.config.presets import PRESETS
 
 if TYPE_CHECKING:
     from mona_train.config.schema import Config
@@ -60,8 +60,8 @@ def train(
 ) -> None:
     """Train a network from many scans and few labels, evaluate it, and save it in a run folder."""
     from mona_train.config.default_preset import default_preset
-    from mona_train.config.schema import preset as preset_of
-    from mona_train.config.schema import with_stages
+    from mona_train.config.presets import preset as preset_of
+    from mona_train.config.presets import with_stages
     from mona_train.config.toml import with_value
     from mona_train.methods.registry import stages_of
     from mona_train.run.folder import read_config
@@ -207,8 +207,8 @@ def _report_memory(config: Config) -> Iterator[None]:
             raise
         batch, size = config.batch, "x".join(map(str, config.size))
         raise InputError(
-            f"not enough memory for width {config.width:g} and {batch.labelled}+{batch.unlabelled} slices of {size} per "
-            "step; lower width, size or batch"
+            f"not enough memory for width {config.width:g} and {batch.labelled}+{batch.unlabelled} slices of {size} "
+            "per step; lower width, size or batch"
         ) from error
 
 

@@ -1,12 +1,11 @@
 """What a run is made of, as typed values; saved whole to run.toml, from which it can be run again.
 
-Presets differ in these values only: `paper` is method 3.6 and 4.8; `cpu` is made for two cores and about an hour
-(docs/results.md tells how it was measured).
+`presets` has the values that each preset gives them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from mona_infer.errors import InputError
@@ -101,48 +100,3 @@ class Config:
             raise InputError(f"optimiser.momentum must be below 1, found {self.optimiser.momentum:g}")
         if not 0 <= self.pretrain_share < 1:
             raise InputError(f"pretrain_share must be 0 or greater and below 1, found {self.pretrain_share}")
-
-
-# Of a short run, whose network is far from right for most of its steps: what asks it to agree with itself holds it
-# back there, and what pre-training learned is lost where fine-tuning starts at the full rate again.
-# docs/results.md has the gradients and scores that these values come from.
-SHORT = {
-    "glcon": {"global_weight": 0.01, "local_weight": 0.01},
-    "acr": {
-        "labelled": "jittered",
-        "lr": 1e-3,
-        "equivariance_weight": 0.03,
-        "neighbours_weight": 0.03,
-        # its slices have a seventh of the paper's pixels
-        "dim": 256,
-        "queries": 128,
-        "keys": 256,
-    },
-}
-CPU: dict[str, Any] = {
-    "size": (128, 128),
-    "window": "auto",
-    "steps": 8000,
-    "pretrain_share": 0.4,
-    "optimiser": Optimiser(kind="adamw", lr=2e-3, weight_decay=0.01, warmup=0.05),
-    "every": Every(validate=200, log=10, save=50),
-    "stages": SHORT,
-}
-PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {},
-    "gpu": {"precision": "bf16-mixed"},
-    "cpu": CPU,
-    "quick": {**CPU, "steps": 800},
-}
-
-
-def preset(name: str, **values: Any) -> Config:
-    if name not in PRESETS:
-        raise InputError(f"unknown preset {name!r}; choose one of {', '.join(PRESETS)}")
-    return replace(Config(preset=name, dataset=values.pop("dataset")), **{**PRESETS[name], **values})
-
-
-def with_stages(config: Config, kinds: dict[str, Any]) -> Config:
-    """The settings of each stage (name -> dataclass): its own defaults, and what the preset says of it."""
-    preferred = PRESETS[config.preset].get("stages", {})
-    return replace(config, stages={name: kind(**preferred.get(name, {})) for name, kind in kinds.items()})

@@ -192,7 +192,7 @@ def seconds_per_pass(trainer: Trainer) -> float:
     batch = trainer.config.batch
     state = torch.get_rng_state()  # an estimate must not change what is trained
     images: Any = torch.rand(batch.labelled + batch.unlabelled, 1, *trainer.task.input_size, device=trainer.device)
-    network = UNet(len(trainer.task.classes), width=trainer.config.width)
+    network = trainer.fresh_network()
     network = network.to(trainer.device, memory_format=torch.channels_last)
     torch.set_rng_state(state)
     times: list[float] = []

@@ -22,7 +22,7 @@ from mona_train.data.resolved import Resolved
 from mona_train.engine.divergence import Diverged, Watch
 from mona_train.engine.trainer import Trainer
 from mona_train.engine.validate import Scored, summary, validate
-from mona_train.export.certify import FULL, keep
+from mona_train.export.parity import FULL, keep
 from mona_train.methods.registry import stages_of
 from mona_train.networks.unet import STRIDE
 from mona_train.run import checkpoint
@@ -112,7 +112,7 @@ class Session:
     def _train(self, metrics: MetricsLog, board: Board, display: Display, log: Log) -> None:
         trainer, every, stage, watch = self.trainer, self.config.every, None, Watch(self.trainer.world)
         while not trainer.finished:
-            span = trainer.prepare_step()
+            span = trainer.upcoming
             if span != stage:
                 stage = span
                 later = sum(s.steps * s.stage.cost for s in trainer.spans if s.first >= span.stop)

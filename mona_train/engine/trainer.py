@@ -95,12 +95,21 @@ class Trainer:
         """The learning rate of the first optimiser in the last step."""
         return float(self._turns[0][2].param_groups[0]["lr"])
 
+    @property
+    def upcoming(self) -> Span:
+        """The stage of the next step."""
+        return next(s for s in self.spans if s.first <= self.number < s.stop)
+
     def prepare_step(self) -> Span:
-        """Enter the stage of the next step; does nothing within a stage."""
-        span = next(s for s in self.spans if s.first <= self.number < s.stop)
+        """Enter the stage of the next step; does nothing within a stage.  `step` calls it."""
+        span = self.upcoming
         if self.span != span:
             self._enter(span)
         return span
+
+    def fresh_network(self) -> nn.Module:
+        """The network that the run is for, untrained: what a pass costs can be measured on it."""
+        return self._stage_of(self.spans[-1].stage).networks()[self.predicts]
 
     def step(self) -> dict[str, Tensor]:
         """One step of training; returns the losses, unweighted, still on the device."""

@@ -13,14 +13,12 @@ from torch import nn
 
 from mona_infer.evaluation.metrics import Score, score_case, summarise
 from mona_infer.geometry.stack import SliceStack
+from mona_infer.segmenter import Segmenter
 from mona_infer.task import Task
 from mona_infer.viewing.pictures import Picture, overlay
-from mona_infer.volume import Volume
 from mona_kernels.native import Labels
 from mona_train.data.case import Case
-from mona_train.engine.full_precision import full_precision
-
-SLICES = 16  # at a time through the network
+from mona_train.engine.torch_engine import TorchEngine
 
 
 @dataclass(frozen=True)
@@ -31,26 +29,14 @@ class Scored:
     tiles: list[tuple[str, Picture]]  # image, prediction, reference: the slice through the middle of the organ
 
 
-@torch.no_grad()  # type: ignore[untyped-decorator]
-def predict(network: nn.Module, volume: Volume, task: Task, device: torch.device) -> tuple[SliceStack, Labels]:
-    """The network's mask on the scan's own grid, computed in 32 bit as an exported model computes it."""
-    network.eval()
-    stack = SliceStack(volume, task)
-    mask = stack.empty_mask()
-    with full_precision(device):
-        for start, slices in stack.batches(SLICES):
-            logits = network(torch.from_numpy(slices)[:, None].to(device)).logits
-            stack.restore(mask, start, logits.float().cpu().contiguous().numpy())
-    return stack, mask
-
-
 def validate(network: nn.Module, cases: Iterable[Case], task: Task, device: torch.device) -> list[Scored]:
     """Scores of every case under the `sound` definition; the network is left in evaluation mode."""
-    found = []
+    segmenter, found = Segmenter(task, engine=TorchEngine(network, device)), []
     for case in cases:
         assert case.label is not None, f"{case.name} has no label to be scored against"
-        image, label = case.image(), case.label()
-        stack, mask = predict(network, image, task, device)
+        label = case.label()
+        segmentation = segmenter.segment(case.image())
+        stack, mask = segmentation.stack, segmentation.mask.voxels
         scores = score_case(mask, label.voxels, label.steps, [c.id for c in task.classes[1:]])
         diagonal = math.hypot(*(n * s for n, s in zip(label.shape, label.spacing, strict=True)))
         found.append(Scored(case, scores, diagonal, _tiles(case.name, stack, mask, label.voxels, task)))

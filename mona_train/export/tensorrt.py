@@ -10,8 +10,8 @@ from mona_infer.engines.tensorrt import PROFILE, TensorrtEngine, build_plan, fac
 from mona_infer.errors import CheckFailed, MissingPart
 from mona_infer.io.atomic import write_text
 from mona_infer.models.file import Model, write_model
-from mona_train.cli.export import words
-from mona_train.export.certify import certify, read_parity
+from mona_train.export.certify import certify, describe
+from mona_train.export.parity import read_parity
 
 ENDS = ("min", "opt", "max")
 
@@ -26,7 +26,7 @@ def export_plan(model: Model, run: Path, *, say: Any = None) -> list[Path]:
     write_model(timing, times)
     certificate = certify(TensorrtEngine(model, content), read_parity(run / "parity.npz"), model.precision)
     if say:
-        say(words(certificate, f"{model.precision} TensorRT"))
+        say(describe(certificate, f"{model.precision} TensorRT"))
     plan, beside = plan_of(model), plan_of(model).with_suffix(".plan.json")
     if not certificate["passed"]:
         plan.unlink(missing_ok=True)

@@ -40,9 +40,7 @@ class Settings(base.Settings):
 
     principles: tuple[str, ...] = PRINCIPLES
     lr: float | None = None  # of fine-tuning, which starts from a trained network; None: the same as in pre-training
-    labelled: Literal["weak", "jittered"] = (
-        "weak"  # jittered: warped and jittered like unlabelled slices, but not mixed
-    )
+    labelled: Literal["weak", "jittered"] = "weak"  # jittered: warped and jittered like unlabelled slices, not mixed
     supervised_scale: float = 1.0
     contrast_weight: float = 0.01
     equivariance_weight: float = 1.0

@@ -76,9 +76,7 @@ class GLCon(base.Stage):
         """`global` and `local` are missing until the banks are full."""
         s = self.settings
         weak, labels = weak_batch(step)
-        strong = jitter(
-            step.generator, weak, GLCON
-        )  # a copy: in the published code both views shared one tensor (difference 6)
+        strong = jitter(step.generator, weak, GLCON)  # a copy: the published views shared one tensor (difference 6)
         windows = draw_windows(step.generator, size_of(weak), per_side=s.windows, jitter=s.jitter)
         with torch.no_grad():
             taught: UNetOutput = step.teacher["unet"](weak)

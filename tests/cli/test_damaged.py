@@ -9,7 +9,8 @@ import nibabel as nib
 import pytest
 from helpers import damaged
 
-from mona_infer.cli.evaluate import match_cases, measure
+from mona_infer.evaluation.measure import measure
+from mona_infer.io.pairing import match_cases
 
 SAMPLE = 30
 GIGABYTE = 1 << 30
@@ -34,7 +35,8 @@ import sys
 from pathlib import Path
 from helpers import damaged
 from mona_infer.errors import MonaError
-from mona_infer.cli.evaluate import match_cases, measure
+from mona_infer.evaluation.measure import measure
+from mona_infer.io.pairing import match_cases
 
 reference, folder, first = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 for number in range(first, damaged.COUNT):

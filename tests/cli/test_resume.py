@@ -19,14 +19,15 @@ from helpers.dataset_files import lits
 from helpers.small_runs import write_dataset
 from helpers.train_commands import DATA, RUN, SET, mona, start
 
-from mona_train.cli.export import load_run
 from mona_train.data.resolved import read_resolved
-from mona_train.export import certify as parity
+from mona_train.export import certify as certificates
 from mona_train.export import int8 as quantise
+from mona_train.export import make
 from mona_train.export import onnx as graph
-from mona_train.export.certify import read_parity
+from mona_train.export.parity import read_parity
 from mona_train.run import checkpoint
 from mona_train.run.folder import read_config
+from mona_train.run.load import load_run
 from mona_train.run.metrics import read
 
 SHORT = [*DATA, "--method", "unet-l", "--ratio", "0.4", "--steps", "4", *SET[:10], "--set", "every.save=1"]
@@ -111,8 +112,8 @@ def test_int8_of_a_data_set_given_by_path_is_calibrated_on_training_slices(
     trained = mona(tmp_path, "train", "--dataset", "downloads/LiTS17", *words)
     assert trained.code == 0, trained.err
     run, real, used = tmp_path / "runs/ct", quantise.to_int8, []
-    monkeypatch.setattr(quantise, "to_int8", lambda model, slices: used.append(slices) or real(model, slices))
-    monkeypatch.setitem(parity.DSC, "int8", 0.0)  # two steps make no network that int8 could keep
+    monkeypatch.setattr(make, "to_int8", lambda model, slices: used.append(slices) or real(model, slices))
+    monkeypatch.setitem(certificates.DSC, "int8", 0.0)  # two steps make no network that int8 could keep
     (tmp_path / "elsewhere").mkdir()
     done = mona(tmp_path / "elsewhere", "export", "../runs/ct", "--precision", "int8", "--json")
     assert done.code == 0, done.err
@@ -139,7 +140,7 @@ def test_an_int8_model_made_where_the_data_is_serves_where_it_is_not(
     place: Path, short: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run is copied to the machine with the GPU to build TensorRT's plan there."""
-    monkeypatch.setitem(parity.DSC, "int8", 0.0)
+    monkeypatch.setitem(certificates.DSC, "int8", 0.0)
     run = copy_of(short, "to-the-gpu")
     assert mona(place, "export", run, "--precision", "int8").code == 0
     before = (run / "model-int8.onnx").read_bytes()

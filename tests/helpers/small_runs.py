@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from helpers.caches import cases
 from helpers.steps import CLASSES, blobs
 from mona_infer.task import CARDIAC, Task
-from mona_train.config.schema import Batch, Config, Every, Optimiser, preset, with_stages
+from mona_train.config.presets import preset, with_stages
+from mona_train.config.schema import Batch, Config, Every, Optimiser
 from mona_train.config.toml import with_value
 from mona_train.data.cache import Cache
 from mona_train.data.split import Split

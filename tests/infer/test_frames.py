@@ -16,7 +16,8 @@ from pydicom.uid import generate_uid
 from mona_infer.cli.main import app
 from mona_infer.errors import CheckFailed, InputError
 from mona_infer.io.read import read_frames
-from mona_infer.segmenting.cine import ejection, left_ventricle
+from mona_infer.segmenting.cine import heartbeat, left_ventricle
+from mona_infer.segmenting.report import ClassReport, FrameReport
 
 AFFINE = np.diag([-1.5, -1.5, 8.0, 1.0])
 RADII = (9, 12, 13, 8, 6, 7)
@@ -144,9 +145,9 @@ def test_the_left_ventricle_by_any_of_its_names():
         assert left_ventricle(["RV", "Myo", name]) == name
     assert left_ventricle(["liver", "LVM", "tumour"]) is None
     assert left_ventricle(["LV", "left ventricle"]) is None
-    nothing = {"LV": {"ml": 0.0}}
-    assert ejection([nothing, nothing]) is None
-    assert ejection([{"liver": {"ml": 5.0}}] * 2) is None
+    empty = FrameReport({"LV": ClassReport(3, 0, 0.0, [], None)})
+    assert heartbeat([empty, empty]) is None
+    assert heartbeat([FrameReport({"liver": ClassReport(1, 5, 5.0, [], None)})] * 2) is None
 
 
 def test_frames_are_read_one_at_a_time(here):

@@ -20,10 +20,11 @@ from helpers.dicom_files import write_enhanced, write_series
 from helpers.orientations import ANGLES, TURNS, restored, rotation
 from pydicom.uid import generate_uid
 
-from mona_infer.cli.evaluate import Case, measure
 from mona_infer.cli.main import app
 from mona_infer.errors import InputError, MissingPart
+from mona_infer.evaluation.measure import measure
 from mona_infer.geometry.align import on_grid_of
+from mona_infer.io.pairing import Case
 from mona_infer.io.read import label_ids, read_frames, read_volume
 from mona_infer.volume import Volume
 

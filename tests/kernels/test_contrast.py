@@ -186,6 +186,33 @@ def test_what_a_mode_needs_is_asked_for() -> None:
             contrast(scene.queries, scene.active, scene.positives, scene.rings, temperature=TAU, mode=mode)
 
 
+@pytest.mark.parametrize(
+    ("mode", "name", "shape"),
+    [
+        ("exact", "drawn", (3, 1, 7)),  # one set of keys for all queries, as `shared` has it: this ended the process
+        ("shared", "drawn", (3, 64, 7)),
+        ("shared", "active", (2,)),
+        ("shared", "positives", (3, 4)),
+        ("shared", "rings", (3, 6, 4)),
+        ("expected", "law", (3, 2)),
+        ("expected", "filled", (2,)),
+    ],
+)
+def test_shapes_that_would_be_read_past_their_end_are_refused(mode: Mode, name: str, shape: tuple[int, ...]) -> None:
+    given: dict[str, Any] = {
+        "queries": torch.ones(3, 64, 5), "active": torch.ones(3, dtype=torch.bool), "positives": torch.ones(3, 5),
+        "rings": torch.ones(3, 6, 5), "temperature": TAU, "mode": mode,
+    }  # fmt: skip
+    if mode == "expected":
+        given |= {"law": torch.full((3, 3), 1 / 3), "filled": torch.full((3,), 6), "count": 7}
+    else:
+        given["drawn"] = torch.zeros(3, 1 if mode == "shared" else 64, 7, dtype=torch.int64)
+    assert contrast(**given).isfinite()
+    given[name] = torch.ones(shape, dtype=given[name].dtype)
+    with pytest.raises(ValueError, match=rf"expected {name} \("):
+        contrast(**given)
+
+
 @pytest.mark.parametrize(("count", "runs"), [(8, 2000), (512, 150)])
 def test_modes_agree_in_expectation_and_jensen_has_its_sign(count: int, runs: int) -> None:
     """`shared` and `exact` have one mean; `expected` lies above it, to second order by Var[sum] / 2(e^s + E[sum])^2.

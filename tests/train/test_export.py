@@ -14,21 +14,24 @@ from mona_infer.engines.onnx import OnnxEngine
 from mona_infer.errors import CheckFailed, InputError, MissingPart
 from mona_infer.models.file import opened, read_model, seal
 from mona_infer.volume import Volume
-from mona_train.cli import export
-from mona_train.cli.export import export_run, load_run, newest_run
 from mona_train.data.adapters import locate
 from mona_train.data.case import Case
 from mona_train.data.prepare import prepare
 from mona_train.data.resolved import resolve
-from mona_train.export import certify as parity
+from mona_train.export import certify as certificates
 from mona_train.export import int8 as quantise
+from mona_train.export import make
 from mona_train.export import onnx as graph
-from mona_train.export.certify import certify, keep, read_parity
+from mona_train.export.calibration import calibration_slices
+from mona_train.export.certify import certify
 from mona_train.export.fp16 import rounded, to_fp16
+from mona_train.export.make import export_run
+from mona_train.export.parity import keep, read_parity
 from mona_train.export.tensorrt_check import check_for_tensorrt
 from mona_train.networks import UNet
 from mona_train.run import checkpoint
 from mona_train.run.folder import write_config
+from mona_train.run.load import load_run, newest_run
 
 pytestmark = pytest.mark.xdist_group("export")  # the run is exported once, in one worker
 AFFINE = np.diag([1.5, 1.5, 10.0, 1.0])
@@ -71,7 +74,7 @@ def resolved(tmp_path_factory):
 @pytest.fixture
 def run(network, exported, resolved, tmp_path, monkeypatch):
     """A finished run's folder; torch.export's half minute is taken once for all tests."""
-    monkeypatch.setattr(graph, "to_onnx", lambda *_: graph.copied(exported))
+    monkeypatch.setattr(make, "to_onnx", lambda *_: graph.copied(exported))
     folder = tmp_path / "runs" / "small"
     write_config(small_config("unet-f"), folder)
     resolved.write(folder)
@@ -131,7 +134,7 @@ def test_the_model_knows_where_it_comes_from(run, resolved):
 
 @pytest.mark.parametrize(("precision", "kind"), [("fp16", onnx.TensorProto.FLOAT16), ("int8", onnx.TensorProto.INT8)])
 def test_smaller_precisions_are_in_the_graph_and_certified(run, precision, kind, monkeypatch):
-    monkeypatch.setattr(parity, "VOXELS", 1e-3)  # a toy hesitates; a real run's fp16 changed 4 of 405,504 voxels
+    monkeypatch.setattr(certificates, "VOXELS", 1e-3)  # a toy hesitates; a real run's fp16 changed 4 of 405,504 voxels
     model, certificate = export_run(run, precision)
     assert model.path.name == f"model-{precision}.onnx"
     assert model.precision == precision
@@ -198,7 +201,7 @@ BROKEN = [("fp32", altered), ("int8", altered), ("fp32", half_pixels), ("fp16", 
 def test_a_broken_export_is_refused_and_leaves_no_model(run, exported, monkeypatch, precision, broken):
     (run / f"model{'' if precision == 'fp32' else '-' + precision}.onnx").write_bytes(b"of an earlier export")
     wrong = broken(graph.copied(exported))
-    monkeypatch.setattr(graph, "to_onnx", lambda *_: graph.copied(wrong))
+    monkeypatch.setattr(make, "to_onnx", lambda *_: graph.copied(wrong))
     with pytest.raises(CheckFailed, match="no model was written"):
         export_run(run, precision)
     assert not list(run.glob("model*"))
@@ -258,7 +261,7 @@ def test_int8_is_symmetric_per_channel_and_keeps_its_ends_float(exported):
 def test_int8_takes_its_scales_from_training_cases_that_it_is_not_certified_on(run, resolved, monkeypatch):
     """heart4 and heart5 are in the parity set, and one of them or both in the training set too."""
     used, real = [], quantise.to_int8
-    monkeypatch.setattr(quantise, "to_int8", lambda model, slices: used.append(slices) or real(model, slices))
+    monkeypatch.setattr(make, "to_int8", lambda model, slices: used.append(slices) or real(model, slices))
     model, _ = export_run(run, "int8")
     learned = [n for n in range(6) if f"heart{n}" in resolved.split.labelled_patients]
     free = [n for n in learned if n not in (4, 5)]
@@ -272,14 +275,14 @@ def test_int8_takes_its_scales_from_training_cases_that_it_is_not_certified_on(r
 def test_int8_is_refused_where_no_slice_is_left_to_calibrate_on(run):
     everything = replace(read_parity(run / "parity.npz"), cases=[f"heart{n}" for n in range(7)])
     with pytest.raises(InputError, match="not checked on"):
-        export._calibration(run, load_run(run), everything)
+        calibration_slices(run, load_run(run), everything)
 
 
 def test_the_limits_of_the_certificate(network, run):
     parity = read_parity(run / "parity.npz")
 
     class Wrong:
-        words, batch = "wrong", 8
+        description, batch = "wrong", 8
 
         def __init__(self, pixels, gap=0.0):
             self.pixels, self.gap = pixels, gap

@@ -34,11 +34,38 @@ def contrast(
     count: int = 0,
 ) -> Tensor:
     check_mode(mode, drawn, law, filled, count)
+    _check_shapes(queries, active, positives, rings, mode, drawn, law, filled)
     loss: Tensor = _contrast(queries, active, positives, rings, temperature, mode, drawn, law, filled, count)[0]
     return loss
 
 
 contrast.__doc__ = reference.contrast.__doc__
+
+
+def _check_shapes(
+    queries: Tensor,
+    active: Tensor,
+    positives: Tensor,
+    rings: Tensor,
+    mode: Mode,
+    drawn: Tensor | None,
+    law: Tensor | None,
+    filled: Tensor | None,
+) -> None:
+    """Kernels read by these sizes: a set of draws for each query that holds one for all would be read past its end."""
+    (classes, each, dim), count = queries.shape, len(rings)
+    expected = {"active": (classes,), "positives": (classes, dim), "rings": (count, *rings.shape[1:2], dim)}
+    given = {"active": active, "positives": positives, "rings": rings}
+    if mode == "expected":
+        expected |= {"law": (classes, count), "filled": (count,)}
+        given |= {"law": law, "filled": filled}
+    elif drawn is not None:
+        expected["drawn"] = (classes, 1 if mode == "shared" else each, *drawn.shape[2:3])
+        given["drawn"] = drawn
+    for name, shape in expected.items():
+        tensor = given[name]
+        if tensor is not None and tensor.shape != shape:
+            raise ValueError(f"expected {name} {shape} for queries {tuple(queries.shape)}, found {tuple(tensor.shape)}")
 
 
 @torch.library.custom_op("mona::contrast", mutates_args=(), device_types="cpu")  # type: ignore[untyped-decorator]
