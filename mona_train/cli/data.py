@@ -11,23 +11,26 @@ import typer
 
 from mona_infer.cli.main import OutputCommand
 from mona_infer.errors import CheckFailed, InputError
+from mona_train.config.presets import PRESETS
 
 if TYPE_CHECKING:
     from mona_train.data.cache import Cache
 
 app = typer.Typer(
-    help="Prepare a data set, check it, show what is in it.",
+    help="Prepare a data set, check it, or show what is in it.",
     add_completion=False,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
 )
 
-NAME = typer.Argument(..., metavar="NAME", help="acdc, lits, mmwhs, mmwhs-mr, phantom, or the path of a data set.")
-SOURCE = typer.Argument(None, metavar="SRC", help="Its folder. Default: $MONA_DATA/NAME, else ./data/NAME.")
-OUT = typer.Option(None, help="Where the cache goes. Default: ./cache/NAME-HxW.")
-SIZE = typer.Option(None, metavar="HxW", help="Size of the slices, e.g. 256x256. Default: the preset's.")
+NAME = typer.Argument(
+    ..., metavar="NAME", help="A known data set (`mona train --dataset help` lists them), or the path of a folder."
+)
+SOURCE = typer.Argument(None, metavar="SRC", help="Folder of the data set. Default: $MONA_DATA/NAME, else ./data/NAME.")
+OUT = typer.Option(None, help="Folder for the cache. Default: ./cache/NAME-HxW.")
+SIZE = typer.Option(None, metavar="HxW", help="Size of the slices, e.g. 256x256. Default: set by the preset.")
 PRESET = typer.Option(
-    None, help="Prepare what `mona train --preset` needs: paper, gpu, cpu, quick. Default: this machine's."
+    None, help=f"Prepare for `mona train --preset`: {', '.join(PRESETS)}. Default: the one for this machine."
 )
 
 
@@ -39,7 +42,7 @@ def prepare(
     preset: str | None = PRESET,
     size: str | None = SIZE,
 ) -> None:
-    """Turn a raw download into one checked cache of slices for `mona train`; a second call finds it done."""
+    """Turn a raw download into a cache of slices for `mona train`; an unchanged data set is not prepared twice."""
     cache = prepared(name, source, out, size or _size_of(preset))
     labelled = sum(case.first_label is not None for case in cache.cases)
     patients = len({case.patient for case in cache.cases})
@@ -54,24 +57,24 @@ def prepare(
 def check(
     name: str = NAME,
     source: Path | None = SOURCE,
-    json_path: str | None = typer.Option(None, "--json", metavar="[FILE]", help="Write one JSON object."),
+    json_path: str | None = typer.Option(None, "--json", metavar="[FILE]", help="Write the result as JSON."),
 ) -> None:
-    """List every problem of a data set in plain words; exit code 1 if any of them is an error."""
-    from dataclasses import asdict
-
+    """List every problem with a data set; exit code 1 if any of them is an error."""
     from mona_train.data.adapters import locate
     from mona_train.data.check import problems
 
     adapter, folder = locate(name, source)
-    found = list(problems(adapter, folder))
-    errors = sum(problem.severity == "error" for problem in found)
+    listed = list(problems(adapter, folder))
+    errors = sum(problem.severity == "error" for problem in listed)
     if json_path:
-        report = {"dataset": adapter.name, "folder": str(folder), "problems": [asdict(p) for p in found]}
+        # the key of a message has been "words" from the start; scripts may read it
+        rows = [{"severity": p.severity, "case": p.case, "file": p.file, "words": p.message} for p in listed]
+        report = {"dataset": adapter.name, "folder": str(folder), "problems": rows}
         _write(json_path, json.dumps(report, indent=2, default=str) + "\n")
     if json_path != "-":
-        for problem in found:
-            typer.echo(f"{problem.severity}: {problem.words}")
-        typer.echo(f"{folder}: {errors} error(s), {len(found) - errors} warning(s)")
+        for problem in listed:
+            typer.echo(f"{problem.severity}: {problem.message}")
+        typer.echo(f"{folder}: {errors} error(s), {len(listed) - errors} warning(s)")
     if errors:
         raise CheckFailed(f"{folder} has {errors} error(s)")
 
@@ -83,10 +86,10 @@ def info(
     out: Path | None = OUT,
     preset: str | None = PRESET,
     size: str | None = SIZE,
-    picture: Path | None = typer.Option(None, help="Where the class histogram goes. Default: CACHE/classes.png."),
-    json_path: str | None = typer.Option(None, "--json", metavar="[FILE]", help="Write one JSON object."),
+    picture: Path | None = typer.Option(None, help="File for the class histogram. Default: CACHE-classes.png."),
+    json_path: str | None = typer.Option(None, "--json", metavar="[FILE]", help="Write the result as JSON."),
 ) -> None:
-    """Show the fingerprint of a data set (preparing it first if need be) and draw its class histogram."""
+    """Show a summary of a data set and draw its class histogram; prepares the data set first if necessary."""
     from mona_infer.viewing.pictures import bars
     from mona_train.data.fingerprint import fingerprint
 
@@ -102,16 +105,16 @@ def info(
         _write(json_path, json.dumps(facts, indent=2) + "\n")
     if json_path != "-":
         for key, value in facts.items():
-            typer.echo(f"{key + ':':20} {_words(value)}")
+            typer.echo(f"{key + ':':20} {_as_text(value)}")
         typer.echo(f"wrote {where}")
 
 
 @app.command(cls=OutputCommand)
 def series(
     folder: Path = typer.Argument(..., metavar="FOLDER", help="A DICOM folder, a zip of one, or a DICOM file."),
-    json_path: str | None = typer.Option(None, "--json", metavar="[FILE]", help="Write one JSON object."),
+    json_path: str | None = typer.Option(None, "--json", metavar="[FILE]", help="Write the result as JSON."),
 ) -> None:
-    """List the series of a DICOM folder or zip; the UID is what `mona segment --series` takes."""
+    """List the series of a DICOM folder or zip, with the UID to give to `mona segment --series`."""
     from dataclasses import asdict
 
     from mona_infer.io.dicom.series import list_series
@@ -131,17 +134,17 @@ def series(
         typer.echo(f"{one.number or '-':>4}  {one.modality or '-':4} {one.description or '(no description)'}")
         typer.echo(f"      {slices}{one.columns} x {one.rows}{spacing}{frames}{every}; {one.files} file(s)")
         typer.echo(f"      UID {one.uid or '(none)'}")
-        for words in ([f"cannot be read: {one.problem}"] if one.problem else []) + list(one.notes):
-            typer.echo(f"      {words}")
-    for words in notes:
-        typer.echo(f"note: {words}")
+        for note in ([f"cannot be read: {one.problem}"] if one.problem else []) + list(one.notes):
+            typer.echo(f"      {note}")
+    for note in notes:
+        typer.echo(f"note: {note}")
     typer.echo(f"{folder}: {len(found)} series")
 
 
 def prepared(
     name: str, source: Path | None, out: Path | None = None, size: str | None = None, *, say: IO[str] | None = None
 ) -> Cache:
-    """Find the data, find or make its cache."""
+    """The cache of a data set, made if it does not exist yet."""
     from mona_train.data.adapters import locate
     from mona_train.data.cache import default_folder
     from mona_train.data.prepare import prepare as make
@@ -152,14 +155,14 @@ def prepared(
 
 
 def _size_of(preset: str | None, say: IO[str] | None = None) -> str:
-    """The size of slices that a preset trains on; by default the preset that `mona train` takes here."""
+    """The slice size of a preset; by default of the one that `mona train` uses on this machine."""
     from mona_train.config.default_preset import default_preset
     from mona_train.config.presets import preset as preset_of
 
     name = preset or default_preset()[0]
     rows, columns = preset_of(name, dataset="").size
-    why = "" if preset else ", which `mona train` takes on this machine"
-    typer.echo(f"for preset {name}{why}: slices of {rows}x{columns}", file=say)
+    why = "" if preset else " (the default on this machine)"
+    typer.echo(f"preset {name}{why}: slices of {rows}x{columns}", file=say)
     return f"{rows}x{columns}"
 
 
@@ -168,7 +171,7 @@ def _size(text: str | None) -> tuple[int, int] | None:
         return None
     rows, _, columns = text.lower().partition("x")
     if not rows.isdigit() or not (columns or rows).isdigit() or not 16 <= int(rows) <= 4096:
-        raise InputError(f"expected --size like 256x256 or 256, found {text!r}")
+        raise InputError(f"--size must look like 256x256 or 256, and be from 16 to 4096; found {text!r}")
     return int(rows), int(columns or rows)
 
 
@@ -182,11 +185,11 @@ def _write(where: str, text: str) -> None:
 
 
 def _visible(colour: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Background is drawn black on scans; on white paper grey reads better."""
+    """Grey instead of the background's black, which would dominate a chart on white."""
     return (150, 150, 150) if sum(colour) == 0 else colour
 
 
-def _words(value: Any) -> str:
+def _as_text(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{k} {100 * v:.3g} %" if isinstance(v, float) else f"{k} {v}" for k, v in value.items())
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""`mona demo`: the whole job on an embedded phantom: three labelled patients, MONA against supervised learning."""
+"""`mona demo`: train, evaluate and compare on a built-in phantom: MONA against supervised learning, 3 labels."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ METHODS = {"unet-l": "UNet-L", "mona": "MONA"}
 
 
 def demo(
-    out: Path = typer.Option(Path("demo"), help="Where everything goes; what an earlier demo left is replaced."),
-    seed: int = typer.Option(0, help="Of weights, batches and augmentation."),
-    steps: int = typer.Option(STEPS, help="Of each method."),
+    out: Path = typer.Option(Path("demo"), help="Output folder; an earlier demo in it is replaced."),
+    seed: int = typer.Option(0, help="Seed for weights, batches and augmentation."),
+    steps: int = typer.Option(STEPS, help="Training steps of each method."),
 ) -> None:
     """Train MONA and a supervised network on a small phantom with three labelled patients, and compare them."""
     import shutil
@@ -34,29 +34,29 @@ def demo(
     from mona_train.data.prepare import prepare
 
     if out.exists() and not (out / "README.txt").exists():
-        raise InputError(f"{out} is not a demo's folder; choose another with --out")
+        raise InputError(f"{out} exists and was not written by `mona demo`; choose another folder with --out")
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     (out / "README.txt").write_text("Made by `mona demo`, which replaces this folder.\n", encoding="utf-8")
-    typer.echo("drawing 36 hearts of a phantom, two frames each: 24 patients to learn from, 3 of them labelled")
+    typer.echo("drawing 36 phantom hearts, two frames each: 24 training patients, 3 of them labelled")
     adapter, source = locate("phantom")
     cache = prepare(adapter, source, out / "cache", (80, 80))
     results, tiles = {}, []
-    for method, words in METHODS.items():
-        typer.echo(f"\n{words}, {steps} steps")
-        results[method], found = _train(_config(method, seed, steps), out / method, adapter, source, cache)
-        tiles.append([scored.tiles for scored in found])
+    for method, title in METHODS.items():
+        typer.echo(f"\n{title}, {steps} steps")
+        results[method], cases = _train(_config(method, seed, steps), out / method, adapter, source, cache)
+        tiles.append([scored.tiles for scored in cases])
     _print(results)
     rows = [[a[0], (METHODS["unet-l"], a[1][1]), ("MONA", b[1][1]), a[2]] for a, b in zip(*tiles, strict=True)]
     montage(out / "demo.png", rows[::4])
-    for scored in found:
+    for scored in cases:
         write_nifti(out / "scans" / f"{scored.case.name}.nii.gz", scored.case.image())
         assert scored.case.label is not None
         write_mask(out / "references" / f"{scored.case.name}.nii.gz", scored.case.label())
-    typer.echo(f"Go on: mona export {out / 'mona'}")
+    typer.echo(f"Next: mona export {out / 'mona'}")
     folders = f"{out / 'scans'} --out {out / 'masks'} --reference {out / 'references'}"
-    typer.echo(f"       mona segment {folders} --model {out / 'mona'}")
-    typer.echo("The same on your scans: mona train --dataset FOLDER")
+    typer.echo(f"      mona segment {folders} --model {out / 'mona'}")
+    typer.echo("With your own scans: mona train --dataset FOLDER")
     typer.echo(f"wrote {out / 'demo.png'}, {out / 'unet-l'}, {out / 'mona'}, {out / 'scans'}, {out / 'references'}")
 
 
@@ -92,4 +92,4 @@ def _print(results: dict[str, dict[str, Any]]) -> None:
     from mona_infer.task import CARDIAC
     from mona_train.run.results import print_measured
 
-    print_measured({METHODS[name]: found["test"] for name, found in results.items()}, CARDIAC)
+    print_measured({METHODS[name]: result["test"] for name, result in results.items()}, CARDIAC)

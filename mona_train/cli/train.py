@@ -1,4 +1,4 @@
-"""`mona train`: both stages, from a data set's name to numbers and the next command."""
+"""`mona train`: from the name of a data set to a trained network, its scores and the next command."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from mona_infer.errors import CheckFailed, InputError
+from mona_train.config.presets import PRESETS
 
 if TYPE_CHECKING:
     from mona_train.config.schema import Config
@@ -23,29 +24,41 @@ MAY_CHANGE = ("resume", "data", "devices", "profile")  # when a run is resumed
 
 def train(
     ctx: typer.Context,
-    dataset: str | None = typer.Option(None, help="acdc, lits, mmwhs, phantom, ..., or the path of a data set."),
-    ratio: float | None = typer.Option(None, help="Share of training patients whose labels are used (0.05 is 5 %)."),
-    method: str = typer.Option("mona", help="mona, glcon, unet-f, unet-l, mean-teacher."),
+    dataset: str | None = typer.Option(
+        None, help="A known data set (`--dataset help` lists them), or the path of a folder."
+    ),
+    ratio: float | None = typer.Option(
+        None, help="Fraction of training patients whose labels are used (0.05 is 5 %). Default: all."
+    ),
+    method: str = typer.Option("mona", help="How to train; `--method help` lists the methods."),
     data: Path | None = typer.Option(
-        None, help="The data set's folder; with --resume: where it is now. Default: $MONA_DATA/NAME, else ./data/NAME."
+        None, help="Folder of the data set; with --resume, its new place. Default: $MONA_DATA/NAME, else ./data/NAME."
     ),
-    preset: str | None = typer.Option(None, help="paper, gpu, cpu, quick. Default: gpu with a GPU, cpu without."),
-    pretrain: str = typer.Option("default", help="The first stage: the method's own, 'none', or a stage's name."),
+    preset: str | None = typer.Option(
+        None, help=f"One of {', '.join(PRESETS)}. Default: gpu if there is a GPU, otherwise cpu."
+    ),
+    pretrain: str = typer.Option(
+        "default", help="Pre-training: the method's own by default, 'none', or one that `--method help` lists."
+    ),
     principles: str | None = typer.Option(
-        None, metavar="A,B", help="Of tailness,consistency,diversity those to use; '' for none. Default: all."
+        None, metavar="A,B", help="Which of tailness, consistency and diversity to use; '' for none. Default: all."
     ),
-    steps: int | None = typer.Option(None, help="Of all stages together. Default: the preset's."),
-    seed: int = typer.Option(0, help="Of weights, batches and augmentation."),
-    split_seed: int | None = typer.Option(None, help="Draw other labelled patients than the published ones."),
+    steps: int | None = typer.Option(None, help="Total number of steps, over all stages. Default: set by the preset."),
+    seed: int = typer.Option(0, help="Seed for weights, batches and augmentation."),
+    split_seed: int | None = typer.Option(
+        None, help="Draw the labelled patients with this seed instead of using the published ones."
+    ),
     settings: list[str] = typer.Option(
-        [], "--set", metavar="KEY=VALUE", help="Any value of run.toml, e.g. optimiser.lr=0.005."
+        [], "--set", metavar="KEY=VALUE", help="Change any setting of run.toml, e.g. optimiser.lr=0.005."
     ),
-    out: Path | None = typer.Option(None, help="The run's folder. Default: runs/DATASET-METHOD-RATIO."),
-    resume: Path | None = typer.Option(None, metavar="RUN", help="Go on with an interrupted run."),
-    devices: int = typer.Option(1, min=1, help="Processes (CPU) or cards (GPU) to train on."),
-    profile: bool = typer.Option(False, "--profile", help="Measure what a step is made of, print it, train nothing."),
+    out: Path | None = typer.Option(None, help="Folder for the run. Default: runs/DATASET-METHOD-RATIO."),
+    resume: Path | None = typer.Option(None, metavar="RUN", help="Resume an interrupted run."),
+    devices: int = typer.Option(1, min=1, help="Number of CPU processes or GPUs to train on."),
+    profile: bool = typer.Option(
+        False, "--profile", help="Time each part of a step, print the times, and train nothing."
+    ),
 ) -> None:
-    """Train a network from many scans and few labels, measure it, and keep it in a run folder."""
+    """Train a network from many scans and few labels, evaluate it, and save it in a run folder."""
     from mona_train.config.default_preset import default_preset
     from mona_train.config.presets import preset as preset_of
     from mona_train.config.presets import with_stages
@@ -53,12 +66,17 @@ def train(
     from mona_train.methods.registry import stages_of
     from mona_train.run.folder import read_config
 
+    if "help" in (method, dataset):
+        from mona_train.cli.lists import print_datasets, print_methods
+
+        (print_methods if method == "help" else print_datasets)()
+        return
     if resume is not None:
         _refuse_changes(ctx, resume)
         config, folder = read_config(resume), resume
     else:
         if dataset is None:
-            raise InputError("say what to train on, e.g. `mona train --dataset acdc --ratio 0.05`")
+            raise InputError("choose a data set with --dataset, e.g. `mona train --dataset acdc --ratio 0.05`")
         name, why = (preset, "") if preset else default_preset()
         if why and _first_here():
             typer.echo(f"preset {name}: {why}")
@@ -80,13 +98,13 @@ def train(
 
 
 def _refuse_changes(ctx: typer.Context, run: Path) -> None:
-    """A resumed run is the run it was: its schedule, split and networks follow from its settings."""
+    """A resumed run keeps its settings: its schedule, split and networks depend on them."""
     for parameter in ctx.command.params:
         source = ctx.get_parameter_source(parameter.name or "")
         if parameter.name not in MAY_CHANGE and source is not None and source.name == "COMMANDLINE":
             raise InputError(
-                f"{parameter.opts[0]} cannot be changed when a run is resumed: its settings are those of "
-                f"{run / 'run.toml'}, and its learning rate is planned over its steps; start a new run instead"
+                f"{parameter.opts[0]} cannot be changed when a run is resumed: it keeps the settings in "
+                f"{run / 'run.toml'}, which its learning rate schedule depends on; start a new run instead"
             )
 
 
@@ -110,31 +128,34 @@ def _run(
     from mona_train.run.lock import only_one
 
     if not resumed and (folder / "run.toml").exists():
-        raise InputError(f"{folder} holds a run already; go on with `mona train --resume {folder}` or choose --out")
+        raise InputError(
+            f"{folder} already contains a run; resume it with `mona train --resume {folder}`, or choose another folder "
+            "with --out"
+        )
     warnings.filterwarnings("ignore", module="lightning_fabric")
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     with contextlib.ExitStack() as stack:
         if resumed and not profile and _first_of_all():
             stack.enter_context(only_one(folder))
-        # The first process prepares before it starts others, or meets them: they find the cache made, and bad input
-        # ends a single process.
-        found = _data(config, folder, resumed, moved) if _first_here() else None
+        # The first process prepares the data before the others start: they find the cache ready, and bad input is
+        # reported by a single process.
+        data = _data(config, folder, resumed, moved) if _first_here() else None
         precision: Any = config.precision
         fabric = Fabric(precision=precision, **_processes(devices))
         fabric.launch()
         main = fabric.global_rank == 0
-        folder = fabric.broadcast(folder)  # each process looked for a free one itself
-        found = found or _data(config, folder, resumed, moved)
+        folder = fabric.broadcast(folder)  # each process has chosen a free folder by itself
+        data = data or _data(config, folder, resumed, moved)
         keep_freed_memory()
-        stack.enter_context(_memory_in_words(config))
-        session = Session(config, folder, found, fabric)
+        stack.enter_context(_report_memory(config))
+        session = Session(config, folder, data, fabric)
         if profile:
             from mona_train.engine.profile import print_profile
             from mona_train.engine.profile import profile as measure
 
             (print_profile if main else measure)(session.trainer)
             return
-        if main and not resumed:  # not sooner: what is refused leaves no folder
+        if main and not resumed:  # only now: a run that is refused must not leave a folder behind
             stack.enter_context(only_one(folder))
         if resumed:
             session.resume()
@@ -150,7 +171,7 @@ def _train(session: Session, *, main: bool, devices: int) -> None:
 
     folder, data = session.folder, session.data
     if main:
-        typer.echo(data.split.words())
+        typer.echo(data.split.describe())
         typer.echo(_cost(session))
         write_config(session.config, folder)
         data.resolved.write(folder)
@@ -158,10 +179,10 @@ def _train(session: Session, *, main: bool, devices: int) -> None:
         results = session.run()
     except Interrupted:
         if not main:
-            return  # with code 0: Fabric kills the first process when another ends with any other
-        as_many = ["--devices", str(devices)] if devices > 1 else []
-        command = shlex.join(["mona", "train", "--resume", str(folder), *as_many])
-        typer.echo(f"stopped after step {session.trainer.number}; go on with: {command}")
+            return  # with code 0: on any other code Fabric kills the first process
+        same_devices = ["--devices", str(devices)] if devices > 1 else []
+        command = shlex.join(["mona", "train", "--resume", str(folder), *same_devices])
+        typer.echo(f"stopped after step {session.trainer.number}; resume with: {command}")
         raise KeyboardInterrupt from None
     except CheckFailed:
         if main:
@@ -169,14 +190,14 @@ def _train(session: Session, *, main: bool, devices: int) -> None:
         return
     if main:
         print_results(results, data.task)
-        typer.echo(f"Look at its curves: tensorboard --logdir {folder}")
+        typer.echo(f"Training curves: tensorboard --logdir {folder}")
         typer.echo(f"Next: mona export {folder}, then mona segment SCAN --out MASK")
         typer.echo(f"wrote {folder}")
 
 
 @contextlib.contextmanager
-def _memory_in_words(config: Config) -> Iterator[None]:
-    """torch has an error of its own for a full GPU, and none for a full machine."""
+def _report_memory(config: Config) -> Iterator[None]:
+    """Report running out of memory as an InputError; torch has an exception for a GPU, but none for the CPU."""
     import torch
 
     try:
@@ -186,23 +207,23 @@ def _memory_in_words(config: Config) -> Iterator[None]:
             raise
         batch, size = config.batch, "x".join(map(str, config.size))
         raise InputError(
-            f"there is not enough memory for a width of {config.width:g}, slices of {size} and {batch.labelled}+"
-            f"{batch.unlabelled} of them a step; lower width, size or batch"
+            f"not enough memory for width {config.width:g} and {batch.labelled}+{batch.unlabelled} slices of {size} "
+            "per step; lower width, size or batch"
         ) from error
 
 
 def _first_here() -> bool:
-    """Whether this process is the first of its machine; known before processes meet."""
+    """Whether this is the first process on its machine; known before the processes connect."""
     return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 def _first_of_all() -> bool:
-    """The same of all machines: torchrun numbers its processes before they start."""
+    """Whether it is the first on all machines: torchrun numbers the processes before they start."""
     return _first_here() and os.environ.get("RANK", "0") == "0"
 
 
 def _processes(devices: int) -> dict[str, Any]:
-    """What Fabric is told: as many as torchrun has started, or those to start."""
+    """Arguments for Fabric: the processes that torchrun has started, or those to start."""
     import torch.distributed as dist
 
     nodes = 1
@@ -214,7 +235,7 @@ def _processes(devices: int) -> dict[str, Any]:
 
 def _data(config: Config, folder: Path, resumed: bool, moved: Path | None) -> Data:
     from mona_train.data.prepare import prepare
-    from mona_train.data.resolved import check_settings, find_cache, find_data, goes_on, read_resolved, resolve
+    from mona_train.data.resolved import check_settings, find_cache, find_data, read_resolved, resolve, resumed_with
     from mona_train.engine.session import Data
 
     before = read_resolved(folder) if resumed else None
@@ -225,16 +246,16 @@ def _data(config: Config, folder: Path, resumed: bool, moved: Path | None) -> Da
     except InputError as error:
         if not resumed or before is not None or moved is not None:
             raise
-        # a run of an older version, which knows its data only by the words that were typed
-        raise InputError(f"{error}; say where the run's data is now with --data FOLDER") from error
+        # an older version wrote this run: all it recorded of the data is what the user typed
+        raise InputError(f"{error}; use --data FOLDER to say where the run's data is now") from error
     cache = prepare(adapter, source, find_cache(config, before, adapter, source), config.size)
     if before is None:
         return Data(config, resolve(config, adapter, source, cache), cache)
-    return Data(config, goes_on(before, folder, source, cache), cache)
+    return Data(config, resumed_with(before, folder, source, cache), cache)
 
 
 def _cost(session: Session) -> str:
-    """What lies ahead, from one pass of the U-Net measured here."""
+    """The stages and the estimated time, from one U-Net pass timed on this machine."""
     from mona_train.engine.profile import seconds_per_pass
     from mona_train.run.display import span
 
@@ -243,6 +264,6 @@ def _cost(session: Session) -> str:
     ahead = sum(max(0, s.stop - max(s.first, trainer.number)) * s.stage.cost for s in trainer.spans) * seconds
     stages = ", ".join(f"{s.stage.name} {s.steps} steps" for s in trainer.spans)
     size = "x".join(map(str, trainer.task.input_size))
-    batch = f"{config.batch.labelled}+{config.batch.unlabelled} a step"
-    processes = f" in each of {trainer.world.size} processes" if trainer.world.size > 1 else ""
+    batch = f"{config.batch.labelled}+{config.batch.unlabelled} per step"
+    processes = f" in each of {trainer.processes.size} processes" if trainer.processes.size > 1 else ""
     return f"{stages}; slices of {size}, {batch}{processes}; about {span(ahead)} on this {trainer.device.type}"

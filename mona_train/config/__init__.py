@@ -1,1 +1,1 @@
-"""What a run is made of: the settings, the presets, and how both are read from and written to TOML."""
+"""The settings of a run, the presets, and reading and writing them as TOML."""

@@ -1,8 +1,8 @@
 """Settings: frozen dataclasses to TOML and back, and `--set a.b=text`.
 
-The dataclasses are the schema.  A file is read strictly: a key nobody knows is a mistake (the message has the
-nearest known name), never ignored.  What a value must satisfy beyond its type is its dataclass's own business:
-`__post_init__` raises InputError.  `none` is no value, in a file and on the command line, where a type allows it.
+The dataclasses are the schema.  Files are read strictly: an unknown key is an error (the message suggests the nearest
+known name) and is never ignored.  Limits on a value are checked by its dataclass, whose `__post_init__` raises
+InputError.  Where the type allows it, `none` means no value, in a file and on the command line.
 """
 
 from __future__ import annotations
@@ -23,30 +23,32 @@ T = TypeVar("T")
 Tables = Mapping[str, type]  # dotted name of a table -> its dataclass
 UNIONS = (Union, types.UnionType)
 NONE = "none"
-SWITCH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): NONE}
-SPELLED: dict[Any, Callable[[str], Any]] = {
+BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): NONE}
+PARSERS: dict[Any, Callable[[str], Any]] = {
     int: int,
     float: float,
-    bool: lambda text: SWITCH[text.lower()],
-    str: lambda text: text.encode().decode(),  # fails on half a UTF-8 character from the shell: no file can hold it
+    bool: lambda text: BOOLEANS[text.lower()],
+    str: lambda text: (
+        text.encode().decode()
+    ),  # fails on half a UTF-8 character from the shell, which cannot be saved to a file
 }
 
 
 class _Mismatch(Exception):
-    """A value is not of the type that its setting has."""
+    """A value does not have the type of its setting."""
 
 
 def to_toml(settings: Any) -> str:
-    """Every setting, defaults too; each table under the first line of its dataclass's docstring."""
+    """Every setting, including defaults; the first line of a dataclass's docstring is the title of its table."""
     return "\n".join(_table(settings, "")).lstrip("\n") + "\n"
 
 
 def from_toml(text: str, kind: type[T], *, source: str = "run.toml", tables: Tables | None = None) -> T:
-    """Read what `to_toml` wrote, or a person; what is left out takes its dataclass's default.
+    """Read a file written by `to_toml` or by a person; missing settings get the default of their dataclass.
 
-    tables: {"stages.acr": ACRSettings} where the annotation (dict[str, Any]) does not name the dataclass; then
-    these entries and no others are known, and each is made even where the file has none of it.
+    tables: {"stages.acr": ACRSettings} where the annotation (dict[str, Any]) does not name the dataclass.  Then only
+    these entries are known, and each one is created even if the file does not contain it.
     """
     try:
         found = tomllib.loads(text)
@@ -57,9 +59,9 @@ def from_toml(text: str, kind: type[T], *, source: str = "run.toml", tables: Tab
 
 
 def with_value(settings: T, key: str, text: str) -> T:
-    """A copy in which the setting called `key` has the value that `text` spells.
+    """A copy in which the setting `key` has the value parsed from `text`.
 
-    The name of a dict of tables may be left out: acr.queries is stages.acr.queries.
+    The name of a dict of tables may be omitted: acr.queries is stages.acr.queries.
     """
     full, short = {}, {}
     for name, abbreviated, hint in _known(type(settings), "", "", dict(_tables_of(settings, ""))):
@@ -68,22 +70,22 @@ def with_value(settings: T, key: str, text: str) -> T:
     if name not in full:
         below = [n for n in dict.fromkeys([*short, *full]) if n.startswith(key + ".")]
         if below:
-            raise InputError(f"--set {key}: this is a table; set one of {', '.join(below)}")
+            raise InputError(f"--set {key}: this is a table of settings; set one of {', '.join(below)}")
         raise InputError(f"--set {key}: unknown setting; {_nearest(key, [*short, *full])}")
     try:
-        value = _value(full[name], text.strip(), spelled=True)
+        value = _value(full[name], text.strip(), from_text=True)
     except _Mismatch:
-        raise InputError(f"--set {key}={text}: expected {_expected(full[name], spelled=True)}") from None
+        raise InputError(f"--set {key}={text}: expected {_expected(full[name], from_text=True)}") from None
     changed: T = _replaced(settings, name.split("."), value)
     return changed
 
 
 def within(table: Any, name: str, least: float, most: float | None, *keys: str) -> None:
-    """For `__post_init__`: these settings of the table called `name` must lie in a range, both ends included."""
+    """For `__post_init__`: check that these settings of the table `name` are in a range, including both limits."""
     for key in keys:
         value = getattr(table, key)
         if value < least or (most is not None and value > most):
-            limits = f"at least {least:g}" if most is None else f"from {least:g} to {most:g}"
+            limits = f"{least:g} or greater" if most is None else f"from {least:g} to {most:g}"
             raise InputError(f"{name}.{key} must be {limits}, found {value:g}")
 
 
@@ -100,7 +102,7 @@ def _table(table: Any, path: str) -> Iterator[str]:
             lines.append(f"# {name}: {NONE}")  # TOML has no null, and a reader wants to see that the setting exists
         else:
             lines.append(f"{name} = {_literal(NONE if value is None else value, name)}")
-    if is_dataclass(table) or lines or not below:  # the header of a dict of tables would say nothing
+    if is_dataclass(table) or lines or not below:  # a dict of tables needs no header of its own
         yield from ("", *_title(table), *([f"[{path}]"] if path else []), *lines)
     for value, name in below:
         yield from _table(value, name)
@@ -108,8 +110,10 @@ def _table(table: Any, path: str) -> Iterator[str]:
 
 def _title(table: Any) -> list[str]:
     first = (type(table).__doc__ or "").strip().partition("\n")[0]
-    made_up = first.startswith(f"{type(table).__name__}(")  # dataclass() gives a class without docstring its signature
-    return [f"# {first}"] if is_dataclass(table) and first and not made_up else []
+    generated = first.startswith(
+        f"{type(table).__name__}("
+    )  # dataclass() makes the signature the docstring of a class without one
+    return [f"# {first}"] if is_dataclass(table) and first and not generated else []
 
 
 def _literal(value: Any, name: str) -> str:
@@ -118,7 +122,7 @@ def _literal(value: Any, name: str) -> str:
             return str(value).lower()
         case int() | float():  # a NumPy float is a float, and its own repr is np.float64(1.0)
             return (float if isinstance(value, float) else int).__repr__(value)
-        case str():  # JSON's escapes are TOML's, but for DEL
+        case str():  # JSON has the same escapes as TOML, except for DEL
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
         case tuple() | list():
             return "[" + ", ".join(_literal(v, name) for v in value) + "]"
@@ -144,7 +148,7 @@ class _File:
                 values[f.name] = self.missing(hints[f.name], here)
         try:
             return kind(**values)
-        except InputError as error:  # of __post_init__, which does not know where its values came from
+        except InputError as error:  # from __post_init__, which does not know where its values came from
             raise InputError(f"{self.source}{', ' * bool(path)}{path}: {error}") from error
 
     def field(self, hint: Any, found: Any, path: str) -> Any:
@@ -170,74 +174,77 @@ class _File:
 
     def refuse_unknown(self, found: Iterable[str], known: Iterable[str], path: str) -> None:
         for name in (_join(path, key) for key in found if key not in known):
-            names = [*self.known, *(_join(path, key) for key in known)]  # self.known ends where a dict begins
+            names = [
+                *self.known,
+                *(_join(path, key) for key in known),
+            ]  # self.known does not contain the entries of a dict
             raise InputError(f"{self.source}: unknown setting {name}; {_nearest(name, names)}")
 
 
 # ---- types
 
 
-def _value(hint: Any, found: Any, *, spelled: bool = False) -> Any:
-    """What was found as a value of this type: in a file, or spelled as text on a command line."""
+def _value(hint: Any, found: Any, *, from_text: bool = False) -> Any:
+    """Convert a value from a file, or a text from the command line, to this type."""
     origin, members = get_origin(hint), get_args(hint)
     if hint is Any:
         return found
     if origin in UNIONS:
-        if type(None) in members and (found.lower() if spelled else found) == NONE:
+        if type(None) in members and (found.lower() if from_text else found) == NONE:
             return None
-        for member in sorted(members, key=lambda m: m is str):  # str last: any text spells one
+        for member in sorted(members, key=lambda m: m is str):  # str last: any text is a valid str
             try:
-                return _value(member, found, spelled=spelled)
+                return _value(member, found, from_text=from_text)
             except _Mismatch:
                 continue
     elif origin is Literal:
         for choice in members:
-            if (str(choice) if spelled else choice) == found and (spelled or type(choice) is type(found)):
+            if (str(choice) if from_text else choice) == found and (from_text or type(choice) is type(found)):
                 return choice
     elif origin is tuple:
-        parts = _split(found, members) if spelled else found
+        parts = _split(found, members) if from_text else found
         if isinstance(parts, list):
             kinds = members[:1] * len(parts) if members[1:] == (...,) else members
             if len(parts) == len(kinds):
-                return tuple(_value(k, p, spelled=spelled) for k, p in zip(kinds, parts, strict=True))
+                return tuple(_value(k, p, from_text=from_text) for k, p in zip(kinds, parts, strict=True))
     else:
         try:
-            found = SPELLED[hint](found) if spelled else found
+            found = PARSERS[hint](found) if from_text else found
             found = float(found) if hint is float and type(found) is int else found
         except (ValueError, KeyError, OverflowError):
             raise _Mismatch from None
-        # a bool is no int here; and NaN and infinity would pass range checks
+        # a bool is not an int here, and NaN and infinity would pass range checks
         if type(found) is hint and (hint is not float or math.isfinite(found)):
             return found
     raise _Mismatch
 
 
 def _split(text: str, members: tuple[Any, ...]) -> list[str] | None:
-    """96x96 and 96,96 are two numbers; text is separated by commas only; nothing is an empty list."""
+    """96x96 and 96,96 are two numbers; text is split at commas only; an empty text is an empty list."""
     parts = [part.strip() for part in re.split("," if str in members else "[x,]", text)] if text else []
     return None if "" in parts else parts
 
 
-def _expected(hint: Any, *, spelled: bool = False) -> str:
-    """A type in words."""
+def _expected(hint: Any, *, from_text: bool = False) -> str:
+    """A description of a type, for error messages."""
     origin, members = get_origin(hint), get_args(hint)
     if origin is Literal:
         return ("one of " if len(members) > 1 else "") + ", ".join(map(str, members))
     if origin in UNIONS:
-        return " or ".join(_expected(m, spelled=spelled) for m in members)
+        return " or ".join(_expected(m, from_text=from_text) for m in members)
     if origin is tuple:
         many = members[1:] == (...,)
         kinds = dict.fromkeys(_expected(m) for m in members if m is not ...)
         how = " separated by commas" if str in members or many else " written like 96x96"
-        return f"{'any number of' if many else len(members)} values{how * spelled}, each {' or '.join(kinds)}"
-    return WORDS.get(hint, "a table")
+        return f"{'any number of' if many else len(members)} values{how * from_text}, each {' or '.join(kinds)}"
+    return TYPE_NAMES.get(hint, "a table")
 
 
 # ---- names
 
 
 def _known(hint: Any, path: str, short: str, tables: Tables) -> Iterator[tuple[str, str, Any]]:
-    """(dotted name, the same without names of dicts, type) of every setting."""
+    """(dotted name, dotted name without the names of dicts, type) of every setting."""
     hint = tables.get(path, hint)
     if is_dataclass(hint):
         for name, inner in _hints(hint).items():
@@ -258,7 +265,7 @@ def _tables_of(value: Any, path: str) -> Iterator[tuple[str, type]]:
 
 
 def _entries(table: Any) -> Iterator[tuple[str, Any, Any]]:
-    """(name, value, default or what makes it) of a table's settings; nothing of what is no table."""
+    """(name, value, default or default factory) of every setting of a table; nothing if it is not a table."""
     if isinstance(table, dict):
         yield from ((key, value, MISSING) for key, value in table.items())
     elif is_dataclass(table):
@@ -288,18 +295,20 @@ def _replaced(table: Any, names: list[str], value: Any) -> Any:
 
 
 def _nearest(name: str, names: list[str]) -> str:
-    """What may have been meant: something alike as a whole, or called so inside another table."""
+    """A suggestion: a similar name, or the same name in another table."""
 
     table, _, leaf = name.rpartition(".")
 
-    def likeness(other: str) -> float:
+    def similarity(other: str) -> float:
         table_, _, leaf_ = other.rpartition(".")
         whole, last = (difflib.SequenceMatcher(None, *pair).ratio() for pair in ((name, other), (leaf, leaf_)))
-        alike = last if table == table_ else max(whole, last)  # a common table makes no two settings alike
+        alike = (
+            last if table == table_ else max(whole, last)
+        )  # two settings are not similar just because they share a table
         return whole if alike >= 0.65 else 0.0
 
-    best = max(names, key=likeness, default="")
-    if best and likeness(best):
+    best = max(names, key=similarity, default="")
+    if best and similarity(best):
         return f"did you mean {best}?"
     siblings = [n for n in names if n.startswith(table + ".")]
     return "choose one of " + ", ".join(siblings or dict.fromkeys(names))

@@ -1,1 +1,1 @@
-"""Datasets: adapters that find cases on disk, one cache of slices, published splits, streams of batches."""
+"""Data sets: adapters that find cases on disk, a cache of slices, published splits, streams of batches."""

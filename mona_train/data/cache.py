@@ -1,10 +1,10 @@
-"""One memory-mapped cache of slices: what training reads, at the network's size, ready to be stacked.
+"""The memory-mapped cache of slices that training reads: at the network's size, ready to be batched.
 
     images.npy     uint16 (slices, rows, columns): intensity 0..1 in steps of 1/65535
     labels.npy     uint8  (labelled slices, rows, columns): class indices of the Task
-    manifest.json  the Task, every case and where its slices lie, and the SHA-256 of every source file
+    manifest.json  the Task, every case and the position of its slices, and the SHA-256 of every source file
 
-Slices of a case are in the world order of `mona_infer.geometry.slicing`: how a scanner stored it no longer matters.
+Slices of a case are in the world order of `mona_infer.geometry.slicing`, whatever order the scanner stored them in.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class CachedCase:
-    """Where a case's slices lie, and what of it splits and statistics need."""
+    """The position of a case's slices, and what splits and statistics need to know about the case."""
 
     name: str
     patient: str
     part: str | None
     first: int  # row of its first slice in images.npy
     slices: int
-    first_label: int | None  # the same in labels.npy; None: no label
-    reversed: bool  # stored order runs against ours: published slice numbers count from the other end
+    first_label: int | None  # row of its first label in labels.npy; None: no label
+    reversed: bool  # stored in the opposite order: published slice numbers count from the other end
     shape: tuple[int, int, int]  # slices, rows, columns as scanned
-    spacing: tuple[float, float, float]  # mm, likewise
+    spacing: tuple[float, float, float]  # mm, as scanned
     low: float  # the intensities that became 0 and 1
     high: float
     voxels: tuple[int, ...]  # per class, as scanned; empty without a label
     content: tuple[float, ...]  # per slice: share of pixels that are not (nearly) black
-    image_hash: str  # of the intensities: the same heart under two names has it twice
+    image_hash: str  # of the intensities: two names for one image have the same hash
 
     @property
     def rows(self) -> range:
@@ -65,27 +65,27 @@ class Cache:
 
     @classmethod
     def open(cls, folder: Path) -> Cache:
-        found = read_manifest(folder)
-        if found is None:
-            raise InputError(f"{folder} is not a prepared data set; make one with `mona data prepare`")
+        manifest = read_manifest(folder)
+        if manifest is None:
+            raise InputError(f"{folder} is not a prepared data set; prepare it with `mona data prepare`")
         try:
-            cases = tuple(_case(entry) for entry in found["cases"])
+            cases = tuple(_case(entry) for entry in manifest["cases"])
             images = np.load(folder / "images.npy", mmap_mode="r", allow_pickle=False)
             labels = np.load(folder / "labels.npy", mmap_mode="r", allow_pickle=False)
-            task = Task.from_json(json.dumps(found["task"]))
-            return cls(folder, found["dataset"], task, cases, found["sources"], images, labels)
+            task = Task.from_json(json.dumps(manifest["task"]))
+            return cls(folder, manifest["dataset"], task, cases, manifest["sources"], images, labels)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise InputError(f"{folder} is damaged ({error}); delete it and run `mona data prepare` again") from error
 
 
 def default_folder(adapter: str, data: Path, size: tuple[int, int]) -> Path:
-    """Where `mona train` and `mona data prepare` put the cache of a data set unless told otherwise."""
+    """Where `mona train` and `mona data prepare` put the cache of a data set by default."""
     stem = data.resolve().name if adapter == "folder" else adapter
     return Path("cache") / f"{stem}-{size[0]}x{size[1]}"
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest of a finished cache of this format; None where there is none."""
+    """The manifest of a finished cache in the current format, or None."""
     try:
         found: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""`mona data check`: what is wrong with a dataset, case by case, in words that name the file.
+"""`mona data check`: what is wrong with a data set, case by case; every message names the file.
 
-Geometry is judged by `mona_infer.geometry.align.on_grid_of`: image and label may be stored in different axis orders,
-and their headers may differ by up to 0.01 of a voxel at the volume's corners, which is rounding; more is an error.
+Geometry is checked by `mona_infer.geometry.align.on_grid_of`: image and label may be stored in different axis orders,
+and their headers may differ by up to 0.01 voxels at the volume's corners (rounding); more is an error.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from mona_train.data.case import Adapter, Case
 from mona_train.data.unused_files import unused
 
 Severity = Literal["error", "warning"]
-WORKERS = 2  # and so at most two cases in memory
+WORKERS = 2  # so at most two cases are in memory
 PLAUSIBLE = (0.05, 20.0)  # mm between neighbours, from micro-CT to the thickest slices
-UNLIKE = 5.0  # times the median of the dataset; LiTS alone spans 0.45 to 6 mm
-STRAIGHT = 0.9  # cosine to a world axis; short-axis stacks are oblique, each in its own way
-ENOUGH = 4  # cases to speak of a median
+UNUSUAL = 5.0  # times the median of the data set; LiTS alone spans 0.45 to 6 mm
+STRAIGHT = 0.9  # cosine to a world axis; short-axis stacks are oblique, each at its own angle
+ENOUGH = 4  # cases for a meaningful median
 
 
 @dataclass(frozen=True)
 class Problem:
-    """An error keeps a case from being used as it is; a warning is for the user to judge."""
+    """An error means that a case cannot be used as it is; a warning is for the user to judge."""
 
     severity: Severity
-    case: str  # empty: the dataset as a whole
+    case: str  # empty: the data set as a whole
     file: str
-    words: str  # a sentence with the file's name in it
+    message: str  # one sentence that names the file
 
 
 @dataclass
 class Finding:
-    """What is kept of a case once its voxels are gone."""
+    """What is kept of a case after its voxels are freed."""
 
     case: Case
     problems: list[Problem] = field(default_factory=list)
@@ -55,19 +55,19 @@ class Finding:
     image: str = ""  # content hash
     label: str = ""
     ids: frozenset[int] = frozenset()  # in the label
-    direction: str = ""  # the world axis that slices follow; empty where they are oblique
+    direction: str = ""  # the world axis along the slices; empty if they are oblique
     notes: set[str] = field(default_factory=set)
 
     @property
     def file(self) -> str:
         return str(self.case.files[0]) if self.case.files else self.case.name
 
-    def add(self, severity: Severity, words: str, file: str | None = None) -> None:
-        self.problems.append(Problem(severity, self.case.name, file or self.file, words))
+    def add(self, severity: Severity, message: str, file: str | None = None) -> None:
+        self.problems.append(Problem(severity, self.case.name, file or self.file, message))
 
 
 def problems(adapter: Adapter, folder: Path) -> Iterator[Problem]:
-    """Read every case once and report what is wrong with it, then what is wrong among them."""
+    """Read every case once and report its problems, then those of the data set as a whole."""
     task, cases = adapter.task(folder), adapter.cases(folder)
     findings = []
     with ThreadPoolExecutor(WORKERS) as pool:
@@ -80,18 +80,18 @@ def problems(adapter: Adapter, folder: Path) -> Iterator[Problem]:
     yield from _same_labels(findings)
     yield from _absent_classes(findings, task, folder)
     yield from _other_planes(findings)
-    yield from _unlike_spacings(findings)
+    yield from _unusual_spacings(findings)
     yield from _notes(findings)
     if cases and not any(case.label for case in cases):
-        yield Problem("error", "", str(folder), f"{folder}: none of {len(cases)} cases has a label")
+        yield Problem("error", "", str(folder), f"{folder}: none of the {len(cases)} cases has a label")
     for entry in unused(adapter, folder, cases):
-        yield Problem("error" if entry.lost else "warning", "", str(entry.path), entry.words)
-    for words in adapter.remarks(folder) if adapter.remarks else ():
-        yield Problem("warning", "", str(folder), words)
+        yield Problem("error" if entry.lost else "warning", "", str(entry.path), entry.message)
+    for remark in adapter.remarks(folder) if adapter.remarks else ():
+        yield Problem("warning", "", str(folder), remark)
 
 
 def examine(case: Case, task: Task) -> Finding:
-    """All that can be said of one case by itself."""
+    """The problems of a single case."""
     finding = Finding(case)
     image = label = None
     try:
@@ -143,7 +143,7 @@ def _examine_image(finding: Finding, image: Volume, task: Task) -> None:
         if finite.any():
             low, high = min(low, float(plane[finite].min())), max(high, float(plane[finite].max()))
     if odd:
-        finding.add("error", f"{image.source} holds {odd} voxels that are not numbers (NaN or infinite)", image.source)
+        finding.add("error", f"{image.source} contains {odd} voxels that are NaN or infinite", image.source)
     if low == high:
         finding.add("warning", f"{image.source} is empty: every voxel is {low:g}", image.source)
 
@@ -160,19 +160,19 @@ def _examine_label(finding: Finding, label: Volume, task: Task) -> None:
     for number in sorted(finding.ids - known):
         finding.add(
             "error",
-            f"{label.source} holds label id {number} in {counts[number]} voxels; "
-            f"the task has {', '.join(map(str, sorted(known)))}",
+            f"{label.source} contains label id {number} in {counts[number]} voxels; "
+            f"the known ids are {', '.join(map(str, sorted(known)))}",
             label.source,
         )
     if not counts[1:].any():
-        finding.add("warning", f"{label.source} is an empty label: all of it is background", label.source)
+        finding.add("warning", f"{label.source} is an empty label: every voxel is background", label.source)
 
 
 def _repeated_names(cases: list[Case]) -> Iterator[Problem]:
     for name, count in Counter(case.name for case in cases).items():
         if count > 1:
             file = next(str(f) for case in cases if case.name == name for f in (*case.files, name))
-            yield Problem("error", name, file, f"{count} cases are called {name}, one of them from {file}")
+            yield Problem("error", name, file, f"{count} cases are named {name}, one of them from {file}")
 
 
 def _missing_volumes(cases: list[Case], expected: int | None) -> Iterator[Problem]:
@@ -182,12 +182,12 @@ def _missing_volumes(cases: list[Case], expected: int | None) -> Iterator[Proble
     for patient, of_patient in by_patient.items():
         if expected and len(of_patient) < expected:
             file = str((*of_patient[0].files, patient)[0])
-            words = f"{patient} has {len(of_patient)} of {expected} frames: only {file}"
-            yield Problem("error", of_patient[0].name, file, words)
+            message = f"{patient} has only {len(of_patient)} of {expected} frames: {file}"
+            yield Problem("error", of_patient[0].name, file, message)
 
 
 def _duplicates(findings: list[Finding]) -> Iterator[Problem]:
-    """The same image under two names, as ACDC's patient074 and patient076: on two sides of a split, a leak."""
+    """The same image under two names, like ACDC's patient074 and patient076: a leak if a split separates them."""
     same = defaultdict(list)
     for finding in findings:
         if finding.image:
@@ -196,52 +196,56 @@ def _duplicates(findings: list[Finding]) -> Iterator[Problem]:
         for other in others:
             labels = "the same label" if first.label == other.label else "different labels"
             if not (first.label and other.label):
-                labels = "a label for one at most"
-            words = (
+                labels = "a label for at most one of them"
+            message = (
                 f"{other.case.name} is the same image as {first.case.name}, with {labels} "
-                f"({other.file} and {first.file}); keep both in one part of a split"
+                f"({other.file} and {first.file}); keep both in the same part of a split"
             )
-            yield Problem("warning", other.case.name, other.file, words)
+            yield Problem("warning", other.case.name, other.file, message)
 
 
 def _same_labels(findings: list[Finding]) -> Iterator[Problem]:
-    """A label copied under another name, or a label in the place of its scan."""
+    """A label copied under another name, or a label stored in place of its scan."""
     same = defaultdict(list)
     for finding in findings:
         if finding.label and finding.label == finding.image:
-            words = f"{finding.case.name}: image and label are the same ({finding.file}, {finding.case.files[-1]})"
-            yield Problem("error", finding.case.name, finding.file, words)
+            message = f"{finding.case.name}: image and label are the same ({finding.file}, {finding.case.files[-1]})"
+            yield Problem("error", finding.case.name, finding.file, message)
         if finding.ids - {0}:
             same[finding.label].append(finding)
     for first, *others in same.values():
         for other in others:
             if other.image and first.image and other.image != first.image:
                 files = " and ".join(sorted({str(f.case.files[-1]) for f in (first, other) if f.case.files}))
-                words = f"{other.case.name} and {first.case.name} have one label for two different images ({files})"
-                yield Problem("warning", other.case.name, other.file, words)
+                message = (
+                    f"{other.case.name} and {first.case.name} have the same label for two different images ({files})"
+                )
+                yield Problem("warning", other.case.name, other.file, message)
 
 
 def _absent_classes(findings: list[Finding], task: Task, folder: Path) -> Iterator[Problem]:
-    """A class that no label has cannot be learned; the wrong id in dataset.json, or in the labels."""
+    """A class that no label contains cannot be learned; often a wrong id in dataset.json or in the labels."""
     labelled = [finding.ids for finding in findings if finding.label]
     present = frozenset[int]().union(*labelled)
-    for c in task.classes if present - {0} else ():  # labels that are all empty were named one by one
+    for c in task.classes if present - {0} else ():  # empty labels have been reported one by one
         if c.id and c.id not in present:
-            words = f"{folder}: none of {len(labelled)} labels holds {c.name} (id {c.id}), so it cannot be learned"
-            yield Problem("warning", "", str(folder), words)
+            message = (
+                f"{folder}: none of the {len(labelled)} labels contains {c.name} (id {c.id}), so it cannot be learned"
+            )
+            yield Problem("warning", "", str(folder), message)
 
 
 def _other_planes(findings: list[Finding]) -> Iterator[Problem]:
-    """With slices by thickest axis, a few scans in another plane show the network other pictures."""
+    """Slices follow the thickest axis, so a scan in another plane shows the network a different view."""
     directions = Counter(finding.direction for finding in findings if finding.direction)
     usual = directions.most_common(1)[0][0] if directions else ""
     for finding in findings:
         if finding.direction not in ("", usual):
-            words = (
-                f"{finding.file} is cut into slices along {finding.direction} (voxels of {_mm(finding.spacing or ())}, "
-                f"slice first), where {directions[usual]} others are cut along {usual}"
+            message = (
+                f"{finding.file} is sliced along {finding.direction} (voxels of {_mm(finding.spacing or ())}, slice "
+                f"axis first), but {directions[usual]} others are sliced along {usual}"
             )
-            yield Problem("warning", finding.case.name, finding.file, words)
+            yield Problem("warning", finding.case.name, finding.file, message)
 
 
 def _direction(image: Volume, axis: int) -> str:
@@ -249,27 +253,27 @@ def _direction(image: Volume, axis: int) -> str:
     return WORLD_AXES[int(along.argmax())] if along.max() > STRAIGHT else ""
 
 
-def _unlike_spacings(findings: list[Finding]) -> Iterator[Problem]:
+def _unusual_spacings(findings: list[Finding]) -> Iterator[Problem]:
     measured = [(f, f.spacing) for f in findings if f.spacing]
     if len(measured) < ENOUGH:
         return
     median = np.median([spacing for _, spacing in measured], axis=0)
     for finding, spacing in measured:
         ratio = np.array(spacing) / median
-        if max(ratio.max(), 1 / ratio.min()) > UNLIKE:
-            words = f"{finding.file} has voxels of {_mm(spacing)} where {_mm(median)} is usual (slice, row, column)"
-            yield Problem("warning", finding.case.name, finding.file, words)
+        if max(ratio.max(), 1 / ratio.min()) > UNUSUAL:
+            message = f"{finding.file} has voxels of {_mm(spacing)}; the median is {_mm(median)} (slice, row, column)"
+            yield Problem("warning", finding.case.name, finding.file, message)
 
 
 def _notes(findings: list[Finding]) -> Iterator[Problem]:
-    """What the readers noticed, once for all the cases it holds for."""
+    """Notes from the readers; one warning for all cases that have the same note."""
     by_note = defaultdict(list)
     for finding in findings:
         for note in finding.notes:
             by_note[note].append(finding)
-    for note, having in sorted(by_note.items()):
-        first = having[0]
-        others = f" and {len(having) - 1} more" if len(having) > 1 else ""
+    for note, concerned in sorted(by_note.items()):
+        first = concerned[0]
+        others = f" and {len(concerned) - 1} more" if len(concerned) > 1 else ""
         yield Problem("warning", first.case.name if not others else "", first.file, f"{first.file}{others}: {note}")
 
 

@@ -1,4 +1,4 @@
-"""What a prepared data set consists of, in numbers a person can read."""
+"""A summary of a prepared data set, for people to read."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""From a raw download to the cache: in parallel, resumable after any kill, and never half-taken for done.
+"""From a raw download to the cache: in parallel, resumable when killed; a partial cache never counts as finished.
 
-Each case becomes one shard, named after the hash of all that went into it; shards of an interrupted run are used
-again.  The cache is assembled beside its final place and renamed there as a whole, last of all.
+Each case becomes one shard, named by the hash of its inputs; shards of an interrupted run are reused.  The cache is
+assembled beside its final place and renamed as a whole, as the last step.
 """
 
 from __future__ import annotations
@@ -43,26 +43,27 @@ BLACK = 0.05  # below this a pixel is air
 def prepare(
     adapter: Adapter, source: Path, folder: Path, size: tuple[int, int] | None = None, *, say: IO[str] | None = None
 ) -> Cache:
-    """The cache of a dataset at `folder`, made or finished if it is not there.
+    """The cache of a data set in `folder`, made or completed if necessary.
 
-    Which it is and why is written to `say` (standard output), what of the data is not used to standard error.
+    What happens, and why, is written to `say` (standard output by default); files that are not used are reported on
+    standard error.
     """
     task = adapter.task(source)
     task = replace(task, size=size) if size else task
     cases = adapter.cases(source)
     if not cases:
-        raise InputError(f"{source} holds no case of {adapter.title}; expected {adapter.layout}")
-    for words in warnings(adapter, source, cases):
-        _say(f"warning: {words}", sys.stderr)
+        raise InputError(f"{source} contains no case of {adapter.title}; expected {adapter.layout}")
+    for warning in warnings(adapter, source, cases):
+        _say(f"warning: {warning}", sys.stderr)
     if folder.exists() and not (folder / MANIFEST).is_file():  # it would be replaced as a whole
-        raise InputError(f"{folder} exists and is not a prepared data set; choose another place with --out")
+        raise InputError(f"{folder} exists and is not a prepared data set; choose another folder with --out")
     with _only_one(folder):
         before = read_manifest(folder)
         sources = _hash_sources(cases, source, (before or {}).get("sources", {}))
         shards = folder.with_name(folder.name + ".shards")
         changed = _changed(before, adapter, task, cases, sources) if before else ""
         if before and not changed:
-            _say(f"using {folder}, prepared earlier", say)
+            _say(f"using {folder}, which is already prepared", say)
         else:
             why = f" again: {changed}" if changed else _others(folder)
             _say(f"preparing {folder}{why}", say)
@@ -73,13 +74,13 @@ def prepare(
             _assemble(folder, adapter, task, files, sources)
         shutil.rmtree(shards, ignore_errors=True)  # also those of a run killed just before this line
     cache = Cache.open(folder)
-    for words in _vanished(cache) if changed or not before else ():
-        _say(f"warning: {words}", sys.stderr)
+    for warning in _vanished(cache) if changed or not before else ():
+        _say(f"warning: {warning}", sys.stderr)
     return cache
 
 
 def _vanished(cache: Cache) -> Iterator[str]:
-    """Classes that volumes have as scanned and not at the size of the slices: too small for it."""
+    """Classes that a volume contains as scanned but not at the slice size: they are too small."""
     lost: dict[str, list[str]] = {}
     for case in cache.cases:
         if case.first_label is not None:
@@ -90,16 +91,16 @@ def _vanished(cache: Cache) -> Iterator[str]:
     size = "x".join(map(str, cache.task.size))
     for name, cases in lost.items():
         few = ", ".join(cases[:5]) + (", ..." if len(cases) > 5 else "")
-        yield f"{name} is too small for slices of {size} in {len(cases)} volumes and is lost there: {few}"
+        yield f"{name} is too small for slices of {size} and vanishes in {len(cases)} volumes: {few}"
 
 
-def _say(words: str, where: IO[str] | None) -> None:
-    if os.environ.get("LOCAL_RANK", "0") == "0":  # once, where several processes train
-        print(words, file=where, flush=True)
+def _say(text: str, where: IO[str] | None) -> None:
+    if os.environ.get("LOCAL_RANK", "0") == "0":  # only once when several processes train
+        print(text, file=where, flush=True)
 
 
 def _others(folder: Path) -> str:
-    """Caches of the same data for slices of another size, which a user may have made for this."""
+    """Caches of the same data at another slice size; the user may have expected one of them to be used."""
     kind = re.compile(r"(.+)-\d+x\d+")
     name = kind.fullmatch(folder.name)
     beside = sorted(path.parent for path in folder.parent.glob(f"*/{MANIFEST}"))
@@ -108,21 +109,25 @@ def _others(folder: Path) -> str:
 
 
 def _changed(before: dict[str, Any], adapter: Adapter, task: Task, cases: list[Case], sources: dict[str, Any]) -> str:
-    """What differs from the cache that is there, in words; nothing where it can be used."""
+    """What has changed since the existing cache was made; empty if it can be used."""
     if before["dataset"] != adapter.name:
-        return f"it was made of {before['dataset']}, not of {adapter.name}"
+        return f"it was made from {before['dataset']}, not from {adapter.name}"
     if before["task"] != json.loads(task.to_json()):
-        return "classes, intensities or size of the slices have changed"
+        return "the classes, intensities or slice size have changed"
     hashes, old = ({name: entry["sha256"] for name, entry in found.items()} for found in (sources, before["sources"]))
     if other := sorted(name for name in {*hashes, *old} if hashes.get(name) != old.get(name)):
         kind = "new" if other[0] not in old else "gone" if other[0] not in hashes else "changed"
         return f"{other[0]} is {kind}" + (f", and {len(other) - 1} more files" if len(other) > 1 else "")
     known = [(c["name"], c["patient"], c["part"]) for c in before["cases"]]
-    return "" if known == [(c.name, c.patient, c.part) for c in cases] else "cases have other names, patients or parts"
+    return (
+        ""
+        if known == [(c.name, c.patient, c.part) for c in cases]
+        else "the cases have different names, patients or parts"
+    )
 
 
 def _hash_sources(cases: list[Case], source: Path, known: dict[str, Any]) -> dict[str, Any]:
-    """SHA-256 of every source file; one whose size and time are as recorded is not read again."""
+    """SHA-256 of every source file; a file whose size and time are unchanged is not read again."""
     files = sorted({file for case in cases for file in case.files})
 
     def look(file: Path) -> tuple[str, dict[str, Any]]:
@@ -147,7 +152,7 @@ def _relative(file: Path, source: Path) -> str:
 
 
 def _shard(case: Case, task: Task, source: Path, sources: dict[str, Any], shards: Path) -> Path:
-    """One case as network-size slices in one file; made only if it is not there."""
+    """One case as slices of the network's size in one file; made only if it does not exist."""
     hashes = [sources[_relative(file, source)]["sha256"] for file in case.files]
     key = hashlib.sha256(json.dumps([case.name, case.patient, task.to_json(), hashes]).encode()).hexdigest()
     path = shards / f"{key}.npz"
@@ -187,7 +192,7 @@ def _to_steps(values: NDArray[np.float32]) -> NDArray[np.uint16]:
 
 
 def _labels(case: Case, image: Volume, stack: SliceStack, task: Task) -> tuple[NDArray[np.uint8], tuple[int, ...]]:
-    """Class indices at network size, and how many voxels of each class the scan has."""
+    """Class indices at the network's size, and the number of voxels of each class in the scan."""
     assert case.label is not None
     label = on_grid_of(case.label(), image)
     ids = label_ids(label)
@@ -197,7 +202,7 @@ def _labels(case: Case, image: Volume, stack: SliceStack, task: Task) -> tuple[N
     classes = index[ids]
     if classes.max() >= len(task.classes):
         strange = sorted({int(i) for i in np.unique(ids)} - {c.id for c in task.classes})
-        raise InputError(f"{label.source} holds label {strange[0]}, which {task.name} does not have")
+        raise InputError(f"{label.source} contains label id {strange[0]}, which is not a class of {task.name}")
     view = np.ascontiguousarray(stack.slicing.view(classes))
     return native.resize(view, task.size, order=0), tuple(
         int(n) for n in np.bincount(view.ravel(), minlength=len(task.classes))
@@ -227,13 +232,13 @@ def _assemble(folder: Path, adapter: Adapter, task: Task, files: list[Path], sou
             os.fsync(out.fileno())
     ordered = [CachedCase(**entry) for entry in entries]
     write_text(new / MANIFEST, manifest(adapter.name, task, ordered, sources))
-    shutil.rmtree(folder, ignore_errors=True)  # an older cache of other sources or another Task
+    shutil.rmtree(folder, ignore_errors=True)  # an older cache, from other files or for another Task
     new.rename(folder)
 
 
 @contextlib.contextmanager
 def _only_one(folder: Path) -> Iterator[None]:
-    """Two preparations of one cache take turns; the lock dies with its process."""
+    """Only one process prepares a cache at a time; the lock ends with its process."""
     try:
         import fcntl
     except ImportError:  # not a POSIX system: no lock, but every step is still atomic

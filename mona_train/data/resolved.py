@@ -1,8 +1,8 @@
-"""What a run learns from, found once and kept in the run: resolved.json.
+"""resolved.json: the data that a run is trained on, resolved once and kept in the run.
 
-Adapter, data folder, cache, split and Task are found from what a user typed, where they typed it.  In another folder
-or another command the same words may mean another cache, or none.  So a run writes down what it found, and export and
-resume read that.
+Adapter, data folder, cache, split and Task follow from what the user typed and from the folder they typed it in.
+Elsewhere the same command line may resolve to another cache, or to none.  So a run records what it resolved, and export
+and resume read that record.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from mona_train.config.schema import Config
 from mona_train.data.adapters import adapter_named, adapters, locate, recognise
 from mona_train.data.cache import Cache, default_folder
 from mona_train.data.case import Adapter, Case
-from mona_train.data.seen import seen
 from mona_train.data.split import Split, split
+from mona_train.data.training_ranges import training_ranges
 from mona_train.data.window import centred_window
 from mona_train.methods.registry import method_named
 from mona_train.networks.unet import STRIDE
 
 FILE = "resolved.json"
 FORMAT = 1
-ASKED = ("dataset", "data", "method", "ratio", "split_seed", "size", "window")  # the settings that it follows from
+ASKED = ("dataset", "data", "method", "ratio", "split_seed", "size", "window")  # the settings it depends on
 
 
 @dataclass(frozen=True)
@@ -38,24 +38,24 @@ class Resolved:
     adapter: str
     data: Path
     cache: Path
-    content: str  # of the cache: the split's rows mean these slices and no others
+    content: str  # hash of the cache: the rows of the split are only valid for these slices
     split: Split
-    task: Task  # as trained: with its window and the ranges seen
+    task: Task  # as trained: with its window and the ranges of the training data
     asked: dict[str, Any]
 
     @property
     def dataset(self) -> str:
-        """What a model file calls the data it was trained on."""
+        """The name of the data in a model file."""
         return self.data.name if self.adapter == "folder" else self.adapter
 
     def cases(self) -> list[Case]:
         return adapter_named(self.adapter).cases(self.data)
 
     def open_cache(self) -> Cache:
-        """The very slices that the run was given, or InputError."""
+        """The slices that the run was trained on; InputError if they have changed."""
         cache = Cache.open(self.cache)
         if content_of(cache) != self.content:
-            raise InputError(f"{self.cache} no longer holds the slices that the run was trained on")
+            raise InputError(f"{self.cache} no longer contains the slices that the run was trained on")
         return cache
 
     def write(self, run: Path) -> None:
@@ -65,13 +65,13 @@ class Resolved:
 
 
 def read_resolved(run: Path) -> Resolved | None:
-    """What a run wrote down; None for a run of an older version, which did not."""
+    """What a run resolved; None for a run of an older version, which did not record it."""
     path = run / FILE
     try:
         facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if facts["format"] != FORMAT:
             raise InputError(
-                f"{path} has format {facts['format']}, not {FORMAT}: a newer mona wrote it; upgrade this one"
+                f"{path} has format {facts['format']}, not {FORMAT}: it was written by a newer mona; upgrade mona"
             )
         parts: Any = {name: tuple(v) if isinstance(v, list) else v for name, v in facts["split"].items()}
         return Resolved(
@@ -90,64 +90,64 @@ def read_resolved(run: Path) -> Resolved | None:
 
 
 def resolve(config: Config, adapter: Adapter, data: Path, cache: Cache) -> Resolved:
-    """What these settings mean on this data."""
+    """Resolve these settings for this data."""
     chosen = split(cache, None if method_named(config.method).all_labels else config.ratio, config.split_seed)
     window = _window(config, cache)
-    task = replace(cache.task, window=window if window != cache.task.size else None, seen=seen(cache))
+    task = replace(cache.task, window=window if window != cache.task.size else None, seen=training_ranges(cache))
     places = data.resolve(), cache.folder.resolve()
     return Resolved(adapter.name, *places, content_of(cache), chosen, task, _asked(config))
 
 
-def goes_on(before: Resolved, run: Path, data: Path, cache: Cache) -> Resolved:
-    """A resumed run keeps what it resolved; only the folders may be others.  What has changed is refused."""
+def resumed_with(before: Resolved, run: Path, data: Path, cache: Cache) -> Resolved:
+    """A resumed run keeps what it resolved.  Only its folders may have moved; changed data is refused."""
     if content_of(cache) != before.content:
         raise InputError(
             f"the data in {data} is not what {run} was trained on: scans, labels or their names have changed; "
-            "put it back, or start a new run"
+            "restore it, or start a new run"
         )
     return replace(before, data=data.resolve(), cache=cache.folder.resolve())
 
 
 def check_settings(before: Resolved, config: Config, run: Path) -> None:
-    """Settings that the split and the Task follow from cannot change in the middle of a run."""
+    """Settings that the split and the Task depend on cannot change in the middle of a run."""
     for name, now in _asked(config).items():
         if now != before.asked.get(name):
             raise InputError(
-                f"{run / 'run.toml'} says {name} = {now}, but the run began with {before.asked.get(name)}; put that "
-                "back or start a new run (data that has moved: --data FOLDER)"
+                f"{run / 'run.toml'} says {name} = {now}, but the run was started with {before.asked.get(name)}; "
+                "change it back or start a new run (if the data has moved, use --data FOLDER)"
             )
 
 
 def find_data(config: Config, before: Resolved | None = None, moved: Path | None = None) -> tuple[Adapter, Path]:
-    """Adapter and data folder of a new run, or of one that resolved them `before`; `moved` is --data on a resume."""
+    """Adapter and data folder of a new run, or of one that resolved them `before`; `moved` is --data when resuming."""
     if before is None:
         if moved is not None and config.dataset not in adapters():
             return recognise(moved.expanduser()), moved.expanduser()
         return locate(config.dataset, moved or (Path(config.data) if config.data else None))
     adapter, place = adapter_named(before.adapter), (moved.expanduser() if moved else before.data)
     if adapter.layout and not (place.is_dir() and adapter.recognises(place)):
-        found = f"is not laid out like {adapter.name}" if place.is_dir() else "is not there"
+        problem = f"does not have the layout of {adapter.name}" if place.is_dir() else "does not exist"
         raise InputError(
-            f"the run's data was in {before.data}, and {place} {found}; say where it is now with --data FOLDER"
+            f"the run's data was in {before.data}, but {place} {problem}; use --data FOLDER to say where it is now"
         )
     return adapter, place
 
 
 def find_cache(config: Config, before: Resolved | None, adapter: Adapter, data: Path) -> Path:
-    """The run's own cache; where that place is gone (the run came from another machine), the place for new ones."""
+    """The run's own cache; if its folder is gone (the run was copied here), the default place for a new one."""
     if before is not None and before.cache.parent.is_dir():
         return before.cache
     return default_folder(adapter.name, data, config.size)
 
 
 def find_again(config: Config) -> Resolved:
-    """For a run of an older version: what the words in its run.toml mean here and now.  Nothing is made."""
+    """For a run of an older version: resolve its run.toml here and now.  Writes nothing."""
     adapter, data = find_data(config)
     return resolve(config, adapter, data, Cache.open(find_cache(config, None, adapter, data)))
 
 
 def content_of(cache: Cache) -> str:
-    """A hash of every source file, every case, and where its slices lie."""
+    """A hash of every source file, every case and the position of its slices."""
     cases = [[c.name, c.patient, c.part, c.first, c.slices, c.first_label, c.image_hash] for c in cache.cases]
     files = sorted(entry["sha256"] for entry in cache.sources.values())
     facts = [cache.dataset, json.loads(cache.task.to_json()), cases, files]
@@ -162,12 +162,12 @@ def _window(config: Config, cache: Cache) -> tuple[int, int]:
     if config.window == "full":
         return cache.task.size
     if config.window == "auto":
-        # of the published labelled patients, also where a method is given more of them: one frame for all methods
+        # from the published labelled patients, even if a method uses more of them: all methods get the same window
         return centred_window(cache, split(cache, config.ratio, config.split_seed).labelled)
     rows, _, columns = config.window.partition("x")
     if not (rows.isdigit() and columns.isdigit()):
-        raise InputError(f"expected window = full, auto or a size like 96x96, found {config.window!r}")
+        raise InputError(f"window must be full, auto or a size like 96x96, found {config.window!r}")
     window = int(rows), int(columns)
     if any(side % STRIDE for side in window):
-        raise InputError(f"expected a window in multiples of {STRIDE}, like 96x96, found {config.window}")
+        raise InputError(f"both sides of the window must be multiples of {STRIDE}, like 96x96, found {config.window}")
     return window

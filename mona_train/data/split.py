@@ -1,6 +1,6 @@
-"""Who is labelled, who is not, who validates and who tests: by patient, published or drawn, always the same.
+"""Labelled, unlabelled, validation and test patients: from published lists or drawn with a seed, always the same.
 
-The published lists (method 1.1-1.3) are package data in `splits/`; they hold for ratios 0.01, 0.05 and 0.10.
+The published lists (method 1.1-1.3) are package data in `splits/`, for the ratios 0.01, 0.05 and 0.10.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LEAST_CONTENT = {"lits": 0.10}
 
 @dataclass(frozen=True)
 class Split:
-    """Image rows of the cache to learn from, and names of whole cases to validate and test on."""
+    """Rows of the cache to train on, and the names of the cases to validate and test on."""
 
     labelled: tuple[int, ...]
     unlabelled: tuple[int, ...]
@@ -34,26 +34,26 @@ class Split:
     labelled_patients: tuple[str, ...]
     unlabelled_patients: tuple[str, ...]
     origin: str  # "published" or how it was drawn
-    warnings: tuple[str, ...] = ()  # what the user would want to know before hours of training
+    warnings: tuple[str, ...] = ()  # shown before training starts, which may take hours
 
-    def words(self) -> str:
-        """What every run says before it starts."""
+    def describe(self) -> str:
+        """Printed before every run."""
         people = ", ".join(self.labelled_patients[:12]) + (", ..." if len(self.labelled_patients) > 12 else "")
         line = (
             f"labelled: {len(self.labelled)} slices of {len(self.labelled_patients)} patient(s) ({people}); "
             f"unlabelled: {len(self.unlabelled)} slices of {len(self.unlabelled_patients)} patient(s); "
             f"validation: {len(self.val)} volumes; test: {len(self.test)} volumes; {self.origin}"
         )
-        return "\n".join([line, *(f"warning: {words}" for words in self.warnings)])
+        return "\n".join([line, *(f"warning: {warning}" for warning in self.warnings)])
 
 
 def split(cache: Cache, ratio: float | None = None, seed: int | None = None) -> Split:
-    """The split of a dataset at a label ratio (a share of training patients; None: every label there is).
+    """The split of a data set at a label ratio (a fraction of the training patients; None: use every label).
 
-    Published datasets at published ratios give the published patients unless a seed asks for others.
+    Published data sets at published ratios use the published patients, unless a seed is given.
     """
     if ratio is not None and not 0 < ratio <= 1:
-        raise InputError(f"expected a label ratio above 0 and up to 1 (0.05 is 5 %), found {ratio}")
+        raise InputError(f"the label ratio must be above 0 and at most 1 (0.05 is 5 %), found {ratio}")
     train, val, test = _parts(cache, seed or 0)
     named = {case.name: case for case in train}
     if cache.dataset in PUBLISHED and seed is None and ratio in RATIOS:
@@ -80,12 +80,12 @@ def split(cache: Cache, ratio: float | None = None, seed: int | None = None) -> 
         labelled_patients=tuple(sorted({owner[row] for row in labelled})),
         unlabelled_patients=tuple(sorted({owner[row] for row in unlabelled})),
         origin=origin,
-        warnings=(*_unlike_published(cache), *_leaks(train, val, test), *_absent_classes(cache, train, labelled)),
+        warnings=(*_differs_from_published(cache), *_leaks(train, val, test), *_absent_classes(cache, train, labelled)),
     )
 
 
-def _unlike_published(cache: Cache) -> Iterator[str]:
-    """Results on half of a published data set must not be taken for results on all of it."""
+def _differs_from_published(cache: Cache) -> Iterator[str]:
+    """Results on half of a published data set must not be mistaken for results on all of it."""
     if cache.dataset not in PUBLISHED:
         return
     here, listed = {case.name for case in cache.cases}, set[str]()
@@ -94,27 +94,27 @@ def _unlike_published(cache: Cache) -> Iterator[str]:
         listed |= set(names)
         if missing := [name for name in names if name not in here]:
             kind = part.removesuffix("_all")
-            yield f"{len(missing)} of {len(names)} volumes of the published {kind} list are not here: {_few(missing)}"
+            yield f"{len(missing)} of {len(names)} volumes of the published {kind} list are missing: {_few(missing)}"
     if others := sorted(here - listed):
-        yield f"{len(others)} volumes are in no published list and are not used: {_few(others)}"
+        yield f"{len(others)} volumes are not in any published list and are not used: {_few(others)}"
 
 
 def _leaks(train: list[CachedCase], val: list[CachedCase], test: list[CachedCase]) -> Iterator[str]:
-    """Where the data set itself says what is for testing, nothing here keeps an image from being on both sides."""
+    """If the data set defines its own test part, the same image may be in more than one part."""
     for part, cases, others in (("validation", val, train), ("test", test, [*train, *val])):
         known = {case.image_hash: case.name for case in others}
         if same := [f"{case.name} = {known[case.image_hash]}" for case in cases if case.image_hash in known]:
-            learned = "training volumes" if part == "validation" else "training or validation volumes"
-            yield f"{len(same)} {part} volumes are also {learned}, and their scores mean little: {_few(same)}"
+            elsewhere = "training volumes" if part == "validation" else "training or validation volumes"
+            yield f"{len(same)} {part} volumes are also {elsewhere}, so their scores are too good: {_few(same)}"
 
 
 def _absent_classes(cache: Cache, train: list[CachedCase], labelled: list[int]) -> Iterator[str]:
-    """Of the volumes whose labels are used: a class in none of them cannot be learned."""
+    """A class that is in no volume whose labels are used cannot be learned."""
     rows = set(labelled)
     used = [case.voxels for case in train if case.voxels and rows & set(case.rows)]
     absent = [c.name for n, c in enumerate(cache.task.classes) if not any(voxels[n] for voxels in used)]
     if absent:
-        yield f"no labelled training volume holds {', '.join(absent)}, so it cannot be learned"
+        yield f"no labelled training volume contains {', '.join(absent)}, so it cannot be learned"
 
 
 def _few(names: list[str]) -> str:
@@ -122,7 +122,7 @@ def _few(names: list[str]) -> str:
 
 
 def _parts(cache: Cache, seed: int) -> tuple[list[CachedCase], list[CachedCase], list[CachedCase]]:
-    """Training, validation and test cases: as published, as the dataset says, or drawn by patient."""
+    """Training, validation and test cases: as published, as the data set defines them, or drawn by patient."""
     if cache.dataset in PUBLISHED:
         prefix = PUBLISHED[cache.dataset]
         names = {part: set(_read_list(f"{prefix}_{file}")) for part, file in (("val", "val"), ("test", "test"))}
@@ -151,7 +151,7 @@ def _parts(cache: Cache, seed: int) -> tuple[list[CachedCase], list[CachedCase],
 
 
 def _draw(train: list[CachedCase], ratio: float, seed: int) -> set[str]:
-    """Patients to label: about `ratio` of all training patients, at least one, duplicates together."""
+    """Patients to label: about `ratio` of the training patients, at least one; duplicates stay together."""
     labelled = {case.patient for case in train if case.first_label is not None}
     wanted = max(1, round(ratio * len({case.patient for case in train})))
     groups = [group & labelled for group in _groups(train) if group & labelled]
@@ -164,7 +164,7 @@ def _draw(train: list[CachedCase], ratio: float, seed: int) -> set[str]:
 
 
 def _groups(cases: list[CachedCase]) -> list[set[str]]:
-    """Patients, those who share an identical image taken as one; in a fixed order."""
+    """Groups of patients in a fixed order; patients who share an identical image form one group."""
     by_image: dict[str, set[str]] = defaultdict(set)
     for case in cases:
         by_image[case.image_hash].add(case.patient)
@@ -182,19 +182,21 @@ def _listed_rows(listed: list[str], named: dict[str, CachedCase], cache: Cache) 
         case_name, _, number = name.partition("_slice_")
         case = named.get(case_name)
         if case is None or case.first_label is None:
-            raise InputError(f"{cache.folder} has no labelled case {case_name}, which the published split labels")
+            raise InputError(f"{cache.folder} has no label for {case_name}, which is labelled in the published split")
         if not number:
             rows += case.rows
             continue
         at = int(number) - 1
         if not 0 <= at < case.slices:
-            raise InputError(f"{cache.folder}: {case_name} has {case.slices} slices, the published split labels {name}")
+            raise InputError(
+                f"{cache.folder}: {case_name} has only {case.slices} slices, but {name} is in the published split"
+            )
         rows.append(case.first + (case.slices - 1 - at if case.reversed else at))
     return rows
 
 
 def _read_list(name: str) -> list[str]:
-    """A published list, without file endings; LiTS and MMWHS have no list for validation."""
+    """A published list, without file extensions; LiTS and MMWHS have no validation list."""
     path = LISTS / f"{name}.txt"
     lines = path.read_text(encoding="utf-8").split() if path.exists() else []
     return [line.removesuffix(".h5") for line in lines]

@@ -1,7 +1,7 @@
 """Two streams of batches, labelled and unlabelled, each batch a pure function of (seed, rank, step).
 
-Nothing is remembered between steps, so a run that resumes at step k goes on with the very batches it would have
-had.  The unlabelled stream is built from images alone: no label of an unlabelled slice is reachable from it.
+Nothing is remembered between steps, so a run resumed at step k gets exactly the batches it would have had.  The
+unlabelled stream is built from images alone: the label of an unlabelled slice cannot be reached from it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mona_train.data.cache import Cache
 from mona_train.data.prepare import STEPS
 from mona_train.data.split import Split
 
-LABELLED, UNLABELLED, AUGMENTATION = 0, 1, 2  # numbers of the random streams
+LABELLED, UNLABELLED, AUGMENTATION = 0, 1, 2  # ids of the random streams
 
 
 @dataclass(frozen=True)
@@ -31,21 +31,24 @@ class LabelledBatch:
 @dataclass(frozen=True)
 class UnlabelledBatch:
     images: torch.Tensor  # B 1 H W float32, 0..1
-    rows: torch.Tensor  # B int64: which slices of the stream they are, so that one can be told from another
+    rows: torch.Tensor  # B int64: the slices' positions in the stream, which identify them
 
 
 class Order:
-    """Which rows come at which step: every row once per epoch, epochs shuffled anew, ranks dealt round."""
+    """Which rows each step gets: every row once per epoch, reshuffled for each epoch, dealt to the ranks in turn."""
 
-    def __init__(self, rows: int, batch: int, *, seed: int, stream: int, rank: int = 0, world: int = 1) -> None:
-        if rows < 1 or batch < 1 or not 0 <= rank < world:
-            raise ValueError(f"expected rows, a batch and a rank below world, found {rows}, {batch}, {rank} of {world}")
-        self._rows, self._batch, self._rank, self._world = rows, batch, rank, world
+    def __init__(self, rows: int, batch: int, *, seed: int, stream: int, rank: int = 0, world_size: int = 1) -> None:
+        if rows < 1 or batch < 1 or not 0 <= rank < world_size:
+            found = f"{rows} rows, a batch of {batch} and rank {rank} of {world_size}"
+            raise ValueError(
+                f"expected at least one row, a batch of at least 1 and a rank below the world size, found {found}"
+            )
+        self._rows, self._batch, self._rank, self._world_size = rows, batch, rank, world_size
         self._seed = (seed, stream)
         self._epochs: dict[int, NDArray[np.int64]] = {}
 
     def at(self, step: int) -> NDArray[np.int64]:
-        first = (step * self._world + self._rank) * self._batch
+        first = (step * self._world_size + self._rank) * self._batch
         places = np.arange(first, first + self._batch)
         return np.concatenate(
             [
@@ -62,7 +65,7 @@ class Order:
 
 
 class Rows:
-    """Some rows of a cached array: on the device when they fit there, else picked from the memory map."""
+    """Some rows of a cached array: kept on the device if they fit, otherwise read from the memory map."""
 
     def __init__(self, array: NDArray[Any], rows: tuple[int, ...], device: torch.device, budget: int) -> None:
         self._device = device
@@ -70,7 +73,7 @@ class Rows:
         self._resident: torch.Tensor | None = None
         self._mapped: NDArray[Any] | None = None
         if len(rows) * array[0].nbytes <= budget:
-            # torch indexes int16 but not uint16: the same bits under another name
+            # torch indexes int16 but not uint16: reinterpret the same bits
             picked = np.ascontiguousarray(array[self._rows])
             self._resident = torch.from_numpy(picked.view(np.int16) if picked.dtype == np.uint16 else picked).to(device)
         else:
@@ -92,7 +95,7 @@ def _intensities(steps: torch.Tensor) -> torch.Tensor:
 
 
 class LabelledStream:
-    """Slices with their labels, of the labelled patients only."""
+    """Slices of the labelled patients, with their labels."""
 
     def __init__(self, cache: Cache, rows: tuple[int, ...], order: Order, device: torch.device, budget: int) -> None:
         found = {row: label for case in cache.cases for row, label in case.label_rows.items()}
@@ -112,7 +115,7 @@ class LabelledStream:
 
 
 class UnlabelledStream:
-    """Slices without labels.  It is given an array of images and never sees the cache that has labels too."""
+    """Slices without labels.  It gets an array of images, never the cache, which also has labels."""
 
     def __init__(
         self, images: NDArray[np.uint16], rows: tuple[int, ...], order: Order, device: torch.device, budget: int
@@ -136,34 +139,34 @@ def streams(
     *,
     seed: int,
     rank: int = 0,
-    world: int = 1,
+    world_size: int = 1,
     device: torch.device | str = "cpu",
     budget: int | None = None,
     window: tuple[int, int] | None = None,
 ) -> tuple[LabelledStream, UnlabelledStream | None]:
-    """Both streams of a run, giving batch[0] labelled and batch[1] unlabelled slices a step.
+    """Both streams of a run, with batch[0] labelled and batch[1] unlabelled slices per step.
 
-    Where every training slice is labelled there is no second stream.
+    If every training slice is labelled, the second stream is None.
 
-    `budget` is the number of bytes each array may take on the device; by default a quarter of what is free.
-    With a `window` (rows, columns) batches are that centre of the cached slices, and only it is held on the device.
+    `budget` is the number of bytes that each array may take on the device; by default a quarter of the free memory.
+    With a `window` (rows, columns), batches contain only that centre of the slices, and only it is kept on the device.
     """
     device = torch.device(device)
     if budget is None:
         budget = (torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else memory_budget()) // 4
     if window is not None:
-        # Views: a memory map stays one, and what is picked or held of it is the window alone.
+        # Views: a memory map stays a memory map, and only the window is read from it.
         rows, columns = centred(cache.images.shape[1:], window)
         cache = replace(cache, images=cache.images[:, rows, columns], labels=cache.labels[:, rows, columns])
-    labelled = Order(len(split.labelled), batch[0], seed=seed, stream=LABELLED, rank=rank, world=world)
+    labelled = Order(len(split.labelled), batch[0], seed=seed, stream=LABELLED, rank=rank, world_size=world_size)
     with_labels = LabelledStream(cache, split.labelled, labelled, device, budget)
     if not split.unlabelled:
         return with_labels, None
-    unlabelled = Order(len(split.unlabelled), batch[1], seed=seed, stream=UNLABELLED, rank=rank, world=world)
+    unlabelled = Order(len(split.unlabelled), batch[1], seed=seed, stream=UNLABELLED, rank=rank, world_size=world_size)
     return with_labels, UnlabelledStream(cache.images, split.unlabelled, unlabelled, device, budget)
 
 
 def step_generator(seed: int, rank: int, step: int) -> torch.Generator:
-    """The one generator that drives all augmentation of a step."""
+    """The only generator that the augmentation of a step uses."""
     (state,) = np.random.SeedSequence([seed, AUGMENTATION, rank, step]).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(state) & (2**63 - 1))

@@ -1,6 +1,6 @@
-"""Files of a data set that no case uses, with the scan that a lost label may belong to.
+"""Files of a data set that no case uses, with the scan that a misnamed label may belong to.
 
-A label under the wrong name looks like no label at all: its scan would be taken as unlabelled and nobody would know.
+A label with the wrong name looks like a missing label: its scan would silently be treated as unlabelled.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from mona_train.data.adapters.reading import ENDINGS, stem
 from mona_train.data.case import Adapter, Case
 
-SHOWN = 5  # of them, before a long list is shortened
+SHOWN = 5  # warnings before a long list is shortened
 LABEL = {"gt", "label", "labels", "lbl", "mask", "masks", "seg", "segm", "segmentation"}
 IMAGE = {"image", "images", "img", "scan", "vol", "volume"}
 ALIKE = 0.75  # difflib's ratio of two names without their numbers: "haert" is a mistyped "heart"
@@ -23,15 +23,15 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Unused:
-    """A file or folder that no case uses, and a sentence that says why."""
+    """A file or folder that no case uses, and why."""
 
     path: Path
-    words: str
-    lost: bool = False  # a label, and a scan of a similar name is taken as unlabelled
+    message: str
+    lost: bool = False  # a label, while a scan with a similar name is treated as unlabelled
 
 
 def unused(adapter: Adapter, folder: Path, cases: list[Case]) -> list[Unused]:
-    """Everything in the data set's own places that no case reads, in order of name."""
+    """All files in the data set's folders that no case reads, sorted by name."""
     used = {file for case in cases for file in case.files}
     rest = sorted(path for path in (adapter.files(folder) if adapter.files else ()) if path not in used)
     by_name = _finder(cases)
@@ -39,9 +39,9 @@ def unused(adapter: Adapter, folder: Path, cases: list[Case]) -> list[Unused]:
 
 
 def warnings(adapter: Adapter, folder: Path, cases: list[Case]) -> list[str]:
-    """What `prepare` and `train` say before they begin: the first few sentences, and how many more there are."""
+    """What `prepare` and `train` warn about before they start: the first few messages, and how many more there are."""
     found = sorted(unused(adapter, folder, cases), key=lambda entry: not entry.lost)
-    lines = [*(entry.words for entry in found), *(adapter.remarks(folder) if adapter.remarks else ())]
+    lines = [*(entry.message for entry in found), *(adapter.remarks(folder) if adapter.remarks else ())]
     if len(lines) > SHOWN:
         return [*lines[:SHOWN], f"and {len(lines) - SHOWN} more; `mona data check` lists all of them"]
     return lines
@@ -49,41 +49,41 @@ def warnings(adapter: Adapter, folder: Path, cases: list[Case]) -> list[str]:
 
 def _explained(adapter: Adapter, path: Path, case: Case | None) -> Unused:
     if path.is_dir():
-        return Unused(path, f"{path} is a folder and is not used; each scan must be one file, .nii or .nii.gz")
+        return Unused(path, f"{path} is a folder and is not used; each scan must be a single .nii or .nii.gz file")
     readable = path.name.lower().endswith(ENDINGS)
-    why = f"{path} is not used: data sets are not read from {path.suffix} files"
+    why = f"{path} is not used: mona cannot train on {path.suffix} files"
     if not _is_label(path):
         return Unused(path, f"{path} is not used: expected {adapter.layout}" if readable else why)
     if readable:
-        why = f"{path} is not used: no scan goes with this name"
+        why = f"{path} is not used: no scan has a matching name"
     if case is None:
         return Unused(path, why)
     if case.label is not None:
-        return Unused(path, f"{path} is not used: {case.name} has the label {case.files[-1]}")
+        return Unused(path, f"{path} is not used: {case.name} already has the label {case.files[-1]}")
     wanted = adapter.label_name(case) if adapter.label_name else ""
-    rename = f"; if it is its label, {'rename' if readable else 'convert'} it to {wanted}" if wanted else ""
-    return Unused(path, f"{why}, and {case.files[0]} is taken as unlabelled{rename}", lost=True)
+    rename = f"; if this is its label, {'rename' if readable else 'convert'} it to {wanted}" if wanted else ""
+    return Unused(path, f"{why}, and {case.files[0]} is treated as unlabelled{rename}", lost=True)
 
 
 def _is_label(path: Path) -> bool:
-    return path.parent.name.lower().startswith("labels") or bool(LABEL & set(_words(path)))
+    return path.parent.name.lower().startswith("labels") or bool(LABEL & set(_tokens(path)))
 
 
-def _words(path: Path) -> list[str]:
+def _tokens(path: Path) -> list[str]:
     """ "Heart-007_seg" is heart, 7, seg."""
     name = re.sub(r"\.\w+$", "", stem(path))
     return [word.lstrip("0") or "0" for word in re.findall(r"[a-z]+|\d+", name.lower())]
 
 
 def _key(path: Path) -> Key:
-    """What two names have in common if they are meant to be the same: no case, no separators, no leading zeros."""
-    words = [word for word in _words(path) if word not in LABEL | IMAGE]
+    """Equal for names that are meant to be the same: ignores case, separators and leading zeros."""
+    tokens = [token for token in _tokens(path) if token not in LABEL | IMAGE]
     channel = re.search(r"[_-]0000$", re.sub(r"\.\w+$", "", stem(path)))  # nnU-Net's; only images have it
-    return tuple(words[:-1] if channel else words)
+    return tuple(tokens[:-1] if channel else tokens)
 
 
 def _finder(cases: list[Case]) -> Callable[[Path], Case | None]:
-    """The case whose scan is called like a file, else one whose name has the same numbers and is nearly the same."""
+    """Finds the case whose scan has the name of a file, or nearly the same name with the same numbers."""
     scans = {_key(case.files[0]): case for case in cases if case.files}
     by_numbers: dict[Key, list[Key]] = {}
     for key in scans:

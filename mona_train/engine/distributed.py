@@ -1,12 +1,13 @@
-"""What one training process knows of the others.
+"""What training processes exchange.
 
-Global, the same in every process: weights, EMA teachers, memory banks, class rings, class sums and counts.
-Of each process alone: its batch, its random draws, batch-norm statistics of a step, the queries of the contrast.
+Shared, the same in every process: weights, EMA teachers, memory banks, class rings, class sums and counts.
+Local to each process: its batch, its random draws, batch-norm statistics of a step, the queries of the contrast.
 Gradients are averaged over processes after the backward pass.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
 import torch
@@ -14,25 +15,42 @@ import torch.distributed as dist
 from torch import Tensor
 
 
-class World:
-    """A process on its own: nothing to exchange."""
+class Distributed(ABC):
+    """One process or many: what the rest of training needs to know about it."""
+
+    rank: int  # of this process
+    size: int  # number of processes
+
+    @abstractmethod
+    def gather(self, rows: Tensor) -> Tensor:
+        """The rows of all processes, concatenated in order of rank, without gradient; shapes must match."""
+
+    @abstractmethod
+    def total(self, numbers: Tensor) -> Tensor:
+        """The sum over all processes, without gradient."""
+
+    @abstractmethod
+    def average_(self, tensors: Iterable[Tensor]) -> None:
+        """Replace each tensor by its mean over all processes."""
+
+
+class SingleProcess(Distributed):
+    """Nothing to exchange."""
 
     rank, size = 0, 1
 
     def gather(self, rows: Tensor) -> Tensor:
-        """Rows of every process below each other, in order of rank, without gradient; shapes must agree."""
         return rows.detach()
 
     def total(self, numbers: Tensor) -> Tensor:
-        """The sum over processes, without gradient."""
         return numbers.detach()
 
     def average_(self, tensors: Iterable[Tensor]) -> None:
-        """Replace each tensor by its mean over processes."""
+        pass
 
 
-class Processes(World):
-    """The processes of torch.distributed, on whatever backend it was set up with."""
+class ManyProcesses(Distributed):
+    """The processes of torch.distributed, with whichever backend is set up."""
 
     def __init__(self) -> None:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()

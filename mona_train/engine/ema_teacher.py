@@ -9,7 +9,7 @@ from torch import nn
 
 
 def teacher_of(student: nn.ModuleDict, averaged: tuple[str, ...]) -> nn.ModuleDict:
-    """A copy of the student's networks (heads too: difference 14) that no gradient reaches."""
+    """A copy of the student's networks (including heads: difference 14) without gradients."""
     teacher = nn.ModuleDict({name: copy.deepcopy(student[name]) for name in averaged})
     return teacher.requires_grad_(False)
 

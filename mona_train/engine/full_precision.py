@@ -1,6 +1,6 @@
-"""Numbers that are kept or compared are computed in 32 bit, whatever a run is trained in.
+"""Results are computed in 32 bit, whatever precision a run is trained in.
 
-An exported model computes in float32.  A network measured in bf16 would be reported by masks that no export gives.
+An exported model computes in float32.  Scores measured in bf16 would belong to masks that no export produces.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
-    """No autocast, and no TF32: by default a GPU rounds what its convolutions read to 10 bits."""
+    """No autocast and no TF32: by default a GPU rounds the inputs of convolutions to 10 bits."""
     cudnn = torch.backends.cudnn
     before = cudnn.allow_tf32
     cudnn.allow_tf32 = False

@@ -11,23 +11,23 @@ from mona_train.config.schema import Optimiser
 
 
 def optimiser(settings: Optimiser, networks: list[nn.Module], *, nesterov: bool) -> torch.optim.Optimizer:
-    """Weight decay on every parameter, as published; both kinds run fused."""
+    """SGD or AdamW, fused; weight decay on every parameter, as published."""
     parameters = [p for network in networks for p in network.parameters() if p.requires_grad]
     common: dict[str, Any] = {"lr": settings.lr, "weight_decay": settings.weight_decay, "fused": True}
     if settings.kind == "adamw":
         return torch.optim.AdamW(parameters, **common)
-    nesterov = nesterov and settings.momentum > 0  # torch refuses the one without the other
+    nesterov = nesterov and settings.momentum > 0  # torch does not allow Nesterov without momentum
     sgd = torch.optim.SGD(parameters, momentum=settings.momentum, nesterov=nesterov, **common)
     if settings.momentum:
-        # Fused SGD wants a momentum for all or for none, and heads get their first gradient when a bank is full.
-        # From zeros it starts as it would from nothing: 0 m + gradient.
+        # Fused SGD needs a momentum for all parameters or none, and heads get their first gradient when a bank is full.
+        # Starting from zeros is the same as starting without momentum: 0 m + gradient.
         for p in parameters:
             sgd.state[p]["momentum_buffer"] = torch.zeros_like(p)
     return sgd
 
 
 def rate(settings: Optimiser, index: int, steps: int) -> float:
-    """lr (1 - t/T)^power, after a linear warm-up over a share of the stage."""
+    """lr (1 - t/T)^power, after a linear warm-up over a fraction of the stage."""
     warm = settings.warmup * steps
     start = min(1.0, (index + 1) / warm) if warm >= 1 else 1.0
     return float(settings.lr * start * (1 - index / steps) ** settings.power)

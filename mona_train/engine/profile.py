@@ -1,7 +1,7 @@
-"""`mona train --profile`: what one step is made of.
+"""`mona train --profile`: where the time of one step goes.
 
-Stages know nothing of it.  U-Nets are timed by hooks, everything else by the functions a stage calls: those of
-mona_train.losses by their module, those of mona_train.augment and methods.views as "augmentation", kernels by name.
+Stages do not know about it.  U-Nets are timed by hooks, everything else by wrapping the functions that a stage calls:
+those of mona_train.losses by module, those of mona_train.augment and methods.views as "augmentation", kernels by name.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from mona_train.engine.trainer import Trainer
 from mona_train.methods.base import Losses
 from mona_train.networks.unet import UNet, UNetOutput
 
-PASS = " pass"  # how the names of parts end that are a U-Net and nothing else
+PASS = " pass"  # suffix of the parts that are nothing but a U-Net
 WARM, STEPS = 2, 8
-PASSES_TRIED, PATIENCE = 12, 10.0  # to estimate a run: at most so many, or so many seconds
+PASSES_TRIED, PATIENCE = 12, 10.0  # to estimate the time of a run: at most this many passes or seconds
 
 
 class Clock:
-    """Seconds by part.  Of parts inside one another the outermost counts, so that the parts add up to the step."""
+    """Seconds per part.  Of nested parts only the outermost is timed, so that the parts add up to the step."""
 
     def __init__(self, device: torch.device) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
@@ -72,7 +72,7 @@ class Clock:
 
 
 class _Passes:
-    """Times a U-Net and cuts the graph behind it, so that its backward pass can be timed apart from the losses'."""
+    """Times a U-Net and cuts the graph behind it, so that its backward pass is timed separately from the losses'."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -109,7 +109,7 @@ class _Passes:
 
 @contextmanager
 def watched(trainer: Trainer, clock: Clock) -> Iterator[None]:
-    """As long as it lasts, steps of the trainer's stage are timed by `clock`."""
+    """Within this context, steps of the trainer's stage are timed by `clock`."""
     passes, stage = _Passes(clock), trainer.stage
     with ExitStack() as stack:
         for who, networks in (("student", trainer.student), ("teacher", trainer.teacher)):
@@ -132,7 +132,7 @@ def watched(trainer: Trainer, clock: Clock) -> Iterator[None]:
 
 
 def _timed(module: str, clock: Clock) -> dict[str, Any]:
-    """The functions that a stage's module has from losses and augmentation, each under the clock."""
+    """The loss and augmentation functions that a stage's module imports, each wrapped with the clock."""
     found = {}
     for name, value in vars(sys.modules[module]).items():
         if isinstance(value, FunctionType):
@@ -145,11 +145,11 @@ def _timed(module: str, clock: Clock) -> dict[str, Any]:
 
 
 def profile(trainer: Trainer) -> dict[str, float]:
-    """Median seconds of each part over some steps of the run's last stage, and of the whole step."""
+    """Median seconds of each part, over some steps of the run's last stage."""
     span = trainer.spans[-1]
     found: list[dict[str, float]] = []
     for n in range(WARM + STEPS):
-        trainer.number = span.first + n % span.steps  # of a stage that is shorter, some steps again
+        trainer.number = span.first + n % span.steps  # a shorter stage repeats some steps
         trainer.prepare_step()
         clock = Clock(trainer.device)
         with watched(trainer, clock):
@@ -185,9 +185,9 @@ def print_profile(trainer: Trainer) -> None:
 
 
 def seconds_per_pass(trainer: Trainer) -> float:
-    """One forward and backward pass of a batch through the U-Net, on made-up slices and a network of its own.
+    """One forward and backward pass of a batch through the U-Net, with random slices and a separate network.
 
-    In the run's precision, and repeated while it still gets faster: the first passes compile kernels and take memory.
+    In the run's precision, and repeated until it gets no faster: the first passes compile kernels and allocate memory.
     """
     batch = trainer.config.batch
     state = torch.get_rng_state()  # an estimate must not change what is trained
@@ -208,7 +208,7 @@ def seconds_per_pass(trainer: Trainer) -> float:
 
 
 def steady(times: list[float]) -> bool:
-    """Whether the fastest of these was reached again, or enough was tried."""
+    """Whether the fastest time was reached twice, or enough passes were tried."""
     if len(times) < 3:
         return False
     best, second = sorted(times)[:2]

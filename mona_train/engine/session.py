@@ -110,7 +110,7 @@ class Session:
             return self._results(display)
 
     def _train(self, metrics: MetricsLog, board: Board, display: Display, log: Log) -> None:
-        trainer, every, stage, watch = self.trainer, self.config.every, None, Watch(self.trainer.world)
+        trainer, every, stage, watch = self.trainer, self.config.every, None, Watch(self.trainer.processes)
         while not trainer.finished:
             span = trainer.upcoming
             if span != stage:
@@ -248,7 +248,7 @@ class Session:
 
     def _stopping(self) -> bool:
         """Processes are interrupted at different moments and must stop after the same step."""
-        if self.trainer.world.size == 1:
+        if self.trainer.processes.size == 1:
             return self._stop
         flag = torch.tensor([float(self._stop)], device=self.fabric.device)
-        return bool(self.trainer.world.total(flag) > 0)
+        return bool(self.trainer.processes.total(flag) > 0)

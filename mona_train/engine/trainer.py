@@ -22,19 +22,19 @@ from mona_train.config.schema import Config, Optimiser
 from mona_train.data.cache import Cache
 from mona_train.data.split import Split
 from mona_train.data.stream import step_generator, streams
-from mona_train.engine.distributed import Processes, World
+from mona_train.engine.distributed import Distributed, ManyProcesses, SingleProcess
 from mona_train.engine.ema_teacher import average_, teacher_of, teaching_mode
 from mona_train.engine.optimise import optimiser, rate
 from mona_train.methods.base import Losses, Stage, Step, Turn
 from mona_train.methods.registry import stages_of
 from mona_train.run import checkpoint
 
-INITIALISATION, DROPOUT = 3, 4  # numbers of random streams, beside those of mona_train.data.stream
+INITIALISATION, DROPOUT = 3, 4  # ids of random streams, in addition to those of mona_train.data.stream
 
 
 @dataclass(frozen=True)
 class Span:
-    """A stage and the steps of the run that are its own: first <= number < stop."""
+    """A stage and its steps: first <= number < stop."""
 
     stage: type[Stage]
     first: int
@@ -46,20 +46,20 @@ class Span:
 
 
 def spans(config: Config) -> list[Span]:
-    """Stages end to end: those before the last one take `pretrain_share` of the steps, in equal parts."""
+    """The stages in order: those before the last share `pretrain_share` of the steps equally."""
     stages = stages_of(config.method, config.pretrain)
     before = len(stages) - 1
     cuts = [round(n / before * config.pretrain_share * config.steps) for n in range(before + 1)] if before else [0]
-    cuts = [min(cut, config.steps - 1) for cut in cuts]  # of few steps one is left for what the run is for
+    cuts = [min(cut, config.steps - 1) for cut in cuts]  # the last stage gets at least one step
     return [Span(s, a, b) for s, a, b in zip(stages, cuts, [*cuts[1:], config.steps], strict=True) if b > a]
 
 
 class Trainer:
-    """Networks, optimisers and memory of the stage a run is in, and how to take the next step."""
+    """The networks, optimisers and memory of the current stage, and how to take the next step."""
 
     def __init__(self, config: Config, cache: Cache, split: Split, task: Task, fabric: Fabric) -> None:
         self.config, self.task, self.fabric = config, task, fabric
-        self.world = Processes() if fabric.world_size > 1 else World()
+        self.processes: Distributed = ManyProcesses() if fabric.world_size > 1 else SingleProcess()
         self.device = fabric.device
         self._cache, self._split = cache, split
         self.spans = spans(config)
@@ -69,12 +69,17 @@ class Trainer:
         self.student, self.teacher = nn.ModuleDict(), nn.ModuleDict()
 
     @property
+    def world(self) -> Distributed:
+        """The former name of `processes`, which engine/session.py still uses."""
+        return self.processes
+
+    @property
     def finished(self) -> bool:
         return self.number >= self.config.steps
 
     @property
     def network(self) -> nn.Module:
-        """What the run is for."""
+        """The network that predicts: the result of the run."""
         return self.student[self.predicts]
 
     @property
@@ -83,21 +88,21 @@ class Trainer:
 
     @property
     def parts(self) -> dict[str, nn.Module]:
-        """All that has weights or memory."""
+        """Everything that has weights or memory."""
         return {"student": self.student, "teacher": self.teacher, "memory": self.stage}
 
     @property
     def rate(self) -> float:
-        """The learning rate of the last step, of the first optimiser."""
+        """The learning rate of the first optimiser in the last step."""
         return float(self._turns[0][2].param_groups[0]["lr"])
 
     @property
     def upcoming(self) -> Span:
-        """The stage that the next step belongs to."""
+        """The stage of the next step."""
         return next(s for s in self.spans if s.first <= self.number < s.stop)
 
     def prepare_step(self) -> Span:
-        """Enter the stage that the next step belongs to; within a stage there is nothing to do.  `step` calls it."""
+        """Enter the stage of the next step; does nothing within a stage.  `step` calls it."""
         span = self.upcoming
         if self.span != span:
             self._enter(span)
@@ -110,7 +115,7 @@ class Trainer:
     def step(self) -> dict[str, Tensor]:
         """One step of training; returns the losses, unweighted, still on the device."""
         span = self.prepare_step()
-        torch.manual_seed(_seed(self.config.seed, DROPOUT, self.world.rank, self.number))
+        torch.manual_seed(_seed(self.config.seed, DROPOUT, self.processes.rank, self.number))
         batch = Step(
             number=self.number,
             index=self.number - span.first,
@@ -120,8 +125,8 @@ class Trainer:
             unlabelled=self._unlabelled.batch(self.number) if self._unlabelled is not None else None,
             student=self.student,
             teacher=self.teacher,
-            generator=step_generator(self.config.seed, self.world.rank, self.number),
-            world=self.world,
+            generator=step_generator(self.config.seed, self.processes.rank, self.number),
+            processes=self.processes,
         )
         self.student.train()
         teaching_mode(self.teacher)
@@ -132,7 +137,7 @@ class Trainer:
             losses = turn.losses(batch)
             weights = self.stage.weights()
             if not losses:
-                raise ValueError(f"stage {self.stage.name} gave no loss")
+                raise ValueError(f"stage {self.stage.name} returned no loss")
             self.backward({name: weights.get(name, 1.0) * loss for name, loss in losses.items()})
             self.optimise(turn, optimiser_)
             found |= {name: loss.detach() for name, loss in losses.items()}
@@ -141,32 +146,32 @@ class Trainer:
         return found
 
     def backward(self, losses: Losses) -> None:
-        """Gradients of the sum of weighted losses; --profile takes them one by one."""
+        """Gradients of the sum of the weighted losses; --profile computes them one by one."""
         self.fabric.backward(torch.stack([loss.float() for loss in losses.values()]).sum())
 
     def optimise(self, turn: Turn, optimiser_: Any) -> None:
         self._average_gradients(turn)
         optimiser_.step()
-        self.student.zero_grad()  # of all networks: a turn's losses may reach those of another
+        self.student.zero_grad()  # of all networks: the losses of a turn may reach networks of another
 
     def _average_gradients(self, turn: Turn) -> None:
-        if self.world.size == 1:
+        if self.processes.size == 1:
             return
         parameters = [p for name in self._names(turn) for p in self.student[name].parameters()]
-        # What no process used keeps no gradient, as in a single process: given zeros, optimisers decay it and count on.
-        used = self.world.total(torch.tensor([p.grad is not None for p in parameters], device=self.device).int())
+        # A parameter that no process used has no gradient, as in a single process: with zeros, it would decay.
+        used = self.processes.total(torch.tensor([p.grad is not None for p in parameters], device=self.device).int())
         gradients = []
         for p in (p for p, processes in zip(parameters, used.tolist(), strict=True) if processes):
             if p.grad is None:  # unused in this process, used in another: all must send the same shapes
                 p.grad = torch.zeros_like(p)
             gradients.append(p.grad)
-        self.world.average_(gradients)
+        self.processes.average_(gradients)
 
     def _names(self, turn: Turn) -> tuple[str, ...]:
         return turn.networks or tuple(self.student)
 
     def _enter(self, span: Span) -> None:
-        """Fresh networks, carrying over what the stage before trained under the same name; teachers copy students."""
+        """New networks, with the weights of same-named networks of the last stage; teachers are copies of students."""
         number = self.spans.index(span)
         torch.manual_seed(_seed(self.config.seed, INITIALISATION, number))
         kind = span.stage
@@ -176,7 +181,7 @@ class Trainer:
             networks[name].load_state_dict(self.student[name].state_dict())
         self.student, self.teacher = networks, teacher_of(networks, kind.averaged)
         if self.config.precision != "32-true":
-            # Networks alone: in half precision a view's grid is up to 1.4 pixels off at 256, and losses lose digits.
+            # Only the networks: in half precision a grid is off by up to 1.4 pixels at 256, and losses lose digits.
             for network in (*self.student.values(), *self.teacher.values()):
                 network.forward = self._in_half_precision(network)
         self._turns = [self._taking(turn, nesterov=kind.nesterov) for turn in self.stage.turns()]
@@ -187,8 +192,8 @@ class Trainer:
             self._split,
             sizes,
             seed=self.config.seed,
-            rank=self.world.rank,
-            world=self.world.size,
+            rank=self.processes.rank,
+            world_size=self.processes.size,
             device=self.device,
             window=self.task.window,
         )
@@ -197,7 +202,7 @@ class Trainer:
         self.span = span
 
     def _in_half_precision(self, network: nn.Module) -> Callable[..., Any]:
-        """While it trains: in evaluation mode a network computes as the exported model will, in 32 bit."""
+        """In training mode only: in evaluation mode a network computes in 32 bit, as the exported model will."""
         forward = network.forward
 
         def run(*inputs: Tensor) -> Any:
@@ -207,7 +212,7 @@ class Trainer:
         return run
 
     def _check_handover(self) -> None:
-        """Networks of one name must have one shape in all stages: said before the first step, not half a run later."""
+        """Networks with the same name must have the same shape in all stages: checked before the first step."""
         shapes: dict[str, tuple[str, dict[str, torch.Size]]] = {}
         for kind in (span.stage for span in self.spans):
             with torch.device("meta"):  # no memory, no random numbers
@@ -217,8 +222,8 @@ class Trainer:
                 earlier, expected = shapes.get(name, (kind.name, shape))
                 if shape != expected:
                     raise InputError(
-                        f"the {name} of {earlier} does not fit the one of {kind.name}, which goes on from it; "
-                        f"make their settings agree or leave the first out with --pretrain none"
+                        f"the {name} of {kind.name} has another shape than that of {earlier}, from which it continues; "
+                        "give both the same settings, or skip pre-training with --pretrain none"
                     )
                 shapes[name] = kind.name, shape
 
@@ -234,12 +239,12 @@ class Trainer:
         return turn, settings, self.fabric.setup_optimizers(optimiser(settings, networks, nesterov=nesterov))
 
     def synchronise(self) -> None:
-        """Batch-norm statistics are each process's own; their mean is what is validated and saved."""
+        """Average the batch-norm statistics, which differ between processes, before validating and saving."""
         modules = [m for m in (*self.student.modules(), *self.teacher.modules()) if hasattr(m, "running_mean")]
-        self.world.average_(b for m in modules for b in (m.running_mean, m.running_var) if b is not None)
+        self.processes.average_(b for m in modules for b in (m.running_mean, m.running_var) if b is not None)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """All that the next step depends on: tensors, and numbers."""
+        """Everything that the next step depends on, as tensors and numbers."""
         states = {name: checkpoint.pack(name, part.state_dict()) for name, part in self.parts.items()}
         tensors = {name: tensor for state in states.values() for name, tensor in state.items()}
         groups = []
@@ -250,12 +255,12 @@ class Trainer:
         return tensors, {"step": self.number, "optimisers": groups}
 
     def load(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Resume from a saved `state`."""
         self.number = facts["step"]
-        # a checkpoint taken after a stage's last step holds that stage's networks, from which the next one starts
+        # a checkpoint taken after a stage's last step contains that stage's networks, from which the next one starts
         ended = next((s for s in self.spans if s.first < self.number <= s.stop), None)
         if ended is None:
-            raise InputError(f"the checkpoint does not fit this run (step {self.number} of {self.config.steps})")
+            raise InputError(f"the checkpoint does not belong to this run (step {self.number} of {self.config.steps})")
         self._enter(ended)
         try:
             self.student.load_state_dict(checkpoint.unpack("student", tensors))
@@ -264,7 +269,7 @@ class Trainer:
             for n, (_, _, opt) in enumerate(self._turns):
                 opt.load_state_dict(checkpoint.unpack_optimiser(f"optimiser{n}", tensors, facts["optimisers"][n]))
         except (KeyError, RuntimeError, ValueError, IndexError) as error:
-            raise InputError(f"the checkpoint does not fit this run ({str(error).splitlines()[0]})") from error
+            raise InputError(f"the checkpoint does not belong to this run ({str(error).splitlines()[0]})") from error
 
 
 def _seed(*entropy: int) -> int:

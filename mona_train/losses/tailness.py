@@ -1,8 +1,8 @@
 """L_contrast of method 4.2 with decisions 1, 2 and 12: hard pixels of every class against all other classes.
 
-Each class owns a ring of teacher representations, and rings get the same number of pixels a step, however rare the
-class (as long as it has that many).
-Nothing of size D x H x W is made: pixels are chosen on label maps first and projected afterwards.
+Each class has a ring of teacher representations.  Every ring gets the same number of pixels per step, however rare the
+class (as long as it has that many).  No tensor of size D x H x W is made: pixels are chosen on label maps first and
+projected afterwards.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from torch import Tensor, nn
 from mona_kernels.ops import OPS, Kernels
 from mona_kernels.ops.contrast import MODES, Mode
 from mona_kernels.ops.sampling import Census, thresholds
-from mona_train.engine.distributed import World
+from mona_train.engine.distributed import Distributed, SingleProcess
 from mona_train.losses.class_graph import class_graph
 from mona_train.networks.representation import RepresentationHead
 
-ALONE = World()
+ALONE = SingleProcess()
 
 
 class Tailness(nn.Module):  # type: ignore[misc]
-    """The rings are buffers, the same in every process, saved and restored with the run."""
+    """The rings are buffers: the same in every process, and saved with the run."""
 
     def __init__(
         self,
         classes: int,
         dim: int = 512,
         *,
-        queries: int = 256,  # of each class and process, with replacement
-        keys: int = 512,  # negatives of a query
-        ring: int = 2048,  # slots of each class
-        fill: int = 256,  # new rows of each class and process in a step, at most
+        queries: int = 256,  # per class and process, with replacement
+        keys: int = 512,  # negatives per query
+        ring: int = 2048,  # slots per class
+        fill: int = 256,  # at most this many new rows per class, process and step
         likely: float = 0.7,  # confidence from which a pixel's label counts
-        hard: float = 0.97,  # student probability below which a pixel may ask
+        hard: float = 0.97,  # student probability below which a pixel may be a query
         temperature: float = 0.5,
         graph_temperature: float = 0.5,
         mode: Mode = "shared",
@@ -44,7 +44,7 @@ class Tailness(nn.Module):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         if mode not in MODES:
-            raise ValueError(f"expected mode {', '.join(MODES)}, found {mode!r}")
+            raise ValueError(f"mode must be one of {', '.join(MODES)}, found {mode!r}")
         self.classes, self.mode, self.ops = classes, mode, OPS[kernels]
         self.queries, self.keys, self.fill, self.likely, self.hard = queries, keys, fill, likely, hard
         self.temperature, self.graph_temperature = temperature, graph_temperature
@@ -64,7 +64,7 @@ class Tailness(nn.Module):  # type: ignore[misc]
         *,
         seed: int,
         step: int,
-        world: World = ALONE,
+        processes: Distributed = ALONE,
     ) -> Tensor:
         if probabilities.shape != (len(labels), self.classes, *labels.shape[1:]) or confidence.shape != labels.shape:
             found = ", ".join(str(tuple(t.shape)) for t in (probabilities, labels, confidence))
@@ -72,8 +72,8 @@ class Tailness(nn.Module):  # type: ignore[misc]
                 f"expected probabilities (B, {self.classes}, H, W), labels and confidence (B, H, W), found {found}"
             )
         with torch.autocast(labels.device.type, enabled=False):
-            # the rank lies above a stream's low byte, so that no two draws of a step share a counter
-            draw = {"seed": seed, "step": step, "stream": world.rank << 8}
+            # the rank is above the low byte of the stream, so that no two draws of a step share a counter
+            draw = {"seed": seed, "step": step, "stream": processes.rank << 8}
             with torch.no_grad():
                 chosen = self.ops.census(
                     probabilities.detach(),
@@ -85,7 +85,7 @@ class Tailness(nn.Module):  # type: ignore[misc]
                     queries=self.queries,
                     **draw,
                 )
-                means, present = self._learn(teacher, chosen, head_teacher, world)
+                means, present = self._learn(teacher, chosen, head_teacher, processes)
                 law = class_graph(means, present, self.filled > 0, self.graph_temperature)
                 active = (chosen.hard > 0) & law.any(1)
             rows = self._rows(student, chosen.queries, chosen.known)
@@ -93,13 +93,13 @@ class Tailness(nn.Module):  # type: ignore[misc]
             return self._contrast(queries, active, means, law, draw)
 
     def _learn(
-        self, teacher: Sequence[Tensor], chosen: Census, head: RepresentationHead, world: World
+        self, teacher: Sequence[Tensor], chosen: Census, head: RepresentationHead, processes: Distributed
     ) -> tuple[Tensor, Tensor]:
-        """New keys into the rings, and class means (C, D) over all processes with the classes that have one (C)."""
+        """Add new keys to the rings; return class means (C, D) over all processes, and which classes have one (C)."""
         matrix = head.collapsed(predict=False)  # the teacher has no predictor; an EMA copy's is not used
-        self._enqueue(self._rows(teacher, chosen.keys, chosen.known) @ matrix, world)
-        sums = world.total(self.ops.class_sums(teacher, chosen.known, self.classes))
-        counts = world.total(chosen.counts)
+        self._enqueue(self._rows(teacher, chosen.keys, chosen.known) @ matrix, processes)
+        sums = processes.total(self.ops.class_sums(teacher, chosen.known, self.classes))
+        counts = processes.total(chosen.counts)
         return sums / counts.clamp_min(1)[:, None] @ matrix, counts > 0
 
     def _rows(self, features: Sequence[Tensor], pixels: Tensor, known: Tensor) -> Tensor:
@@ -117,19 +117,19 @@ class Tailness(nn.Module):  # type: ignore[misc]
             queries, active, means, self.rings, temperature=self.temperature, mode=self.mode, **negatives
         )
 
-    def _enqueue(self, rows: Tensor, world: World) -> None:
+    def _enqueue(self, rows: Tensor, processes: Distributed) -> None:
         """Put the rows (C * fill, D) of all processes into the rings, oldest out first, in order of rank.
 
-        Pixels a process did not have come as rows of zeros: a key has length 1, and what has not (NaN neither) is
+        A pixel that a process does not have is a row of zeros.  A key has length 1; rows that do not, and NaN, are
         left out.
         """
         classes, ring, dim = self.rings.shape
         mine = F.normalize(rows, dim=1).view(classes, self.fill, dim).to(self.rings.dtype)
-        every = world.gather(mine).view(-1, classes, self.fill, dim).transpose(0, 1).flatten(1, 2)
+        every = processes.gather(mine).view(-1, classes, self.fill, dim).transpose(0, 1).flatten(1, 2)
         seen = (every.square().sum(2) > 0.5).cumsum(1)  # C, processes * fill: rows kept so far
         arrived = seen[:, -1:].contiguous()
-        # Arrival n goes into its slot.  Shapes do not depend on how many came, so that a GPU need not wait: numbers
-        # beyond the last arrival, or before what a ring holds, write a row once more where it already goes.
+        # Arrival n goes into its slot.  Shapes do not depend on the number of arrivals, so a GPU need not wait: numbers
+        # beyond the last arrival, or older than a ring can hold, write a row a second time to the same slot.
         numbers = torch.arange(seen.shape[1], device=seen.device).clamp_min(arrived - ring).minimum(arrived - 1)
         numbers = numbers.clamp_min(0)
         row = torch.searchsorted(seen, numbers + 1).clamp_max(seen.shape[1] - 1)

@@ -1,7 +1,7 @@
 """Anatomical Contrastive Reconstruction: MONA's fine-tuning (method 4).
 
-Supervised and pseudo-label losses always; the three principles by choice: tailness (pixel contrast with hard queries
-and class-aware keys), consistency (equivariance), diversity (nearest neighbours in the teacher's eyes).
+The supervised and pseudo-label losses are always on.  The three principles can be chosen: tailness (pixel contrast with
+hard queries and class-aware keys), consistency (equivariance), diversity (nearest neighbours found by the teacher).
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Settings(base.Settings):
     """ACR, method 4."""
 
     principles: tuple[str, ...] = PRINCIPLES
-    lr: float | None = None  # of fine-tuning, which starts from a trained network; None: as pre-training's
-    labelled: Literal["weak", "jittered"] = "weak"  # jittered: warped and jittered as the unlabelled are, not mixed
+    lr: float | None = None  # of fine-tuning, which starts from a trained network; None: the same as in pre-training
+    labelled: Literal["weak", "jittered"] = "weak"  # jittered: warped and jittered like unlabelled slices, not mixed
     supervised_scale: float = 1.0
     contrast_weight: float = 0.01
     equivariance_weight: float = 1.0
@@ -58,29 +58,27 @@ class Settings(base.Settings):
     dim: int = 512  # of the contrast's rows
     bank: int = 36
     neighbours: int = 5
-    norm: Norm = "bn"  # of the heads; as in GLCon, whose heads go on here
+    norm: Norm = "bn"  # of the heads; must match GLCon, whose heads are trained further here
 
     def __post_init__(self) -> None:
         unknown = set(self.principles) - set(PRINCIPLES)
         if unknown:
-            raise InputError(f"unknown principle {', '.join(unknown)}; choose among {', '.join(PRINCIPLES)}")
-        for name in ("queries", "keys", "ring", "dim", "bank", "neighbours"):
-            if getattr(self, name) < 1:
-                raise InputError(f"expected acr.{name} from 1, found {getattr(self, name)}")
+            raise InputError(f"unknown principle {', '.join(unknown)}; choose from {', '.join(PRINCIPLES)}")
+        within(self, "acr", 1, None, "queries", "keys", "ring", "dim", "bank", "neighbours")
         within(self, "acr", 0, 1, "sure", "likely", "hard")
         within(self, "acr", 1e-3, None, "temperature")
         weights = ("contrast_weight", "equivariance_weight", "unsupervised_weight", "neighbours_weight")
         within(self, "acr", 0, None, "supervised_scale", *weights)
-        if self.lr is not None and self.lr < 0:
-            raise InputError(f"expected a learning rate from 0, found {self.lr}")
+        if self.lr is not None:
+            within(self, "acr", 0, None, "lr")
 
 
 class Unlabelled(NamedTuple):
-    """What the student sees of the unlabelled slices, and what it is taught about them."""
+    """The unlabelled slices as the student sees them, and the teacher's pseudo-labels."""
 
     images: Tensor  # B 1 H W: warped, mixed and jittered
     plain: Tensor  # the same without jitter
-    labels: Tensor  # B H W pseudo-labels, moved and mixed alike
+    labels: Tensor  # B H W pseudo-labels, warped and mixed in the same way
     confidence: Tensor  # B H W
 
 
@@ -162,7 +160,7 @@ class ACR(base.Stage):
                 step.teacher["representation"],
                 seed=step.seed,
                 step=step.number,
-                world=step.world,
+                processes=step.processes,
             )
         if "consistency" in principles:
             plain = torch.cat([images[:n], unlabelled.plain])
@@ -185,9 +183,9 @@ class ACR(base.Stage):
         return view.images, view.labels
 
     def _unlabelled(self, step: Step) -> Unlabelled:
-        """Pseudo-labels are made on the weak view and then move with it: warp, CutMix; jitter is the image's alone."""
+        """Pseudo-labels are made on the weak view, then warped and mixed with it; jitter only changes the image."""
         if step.unlabelled is None:
-            raise InputError("MONA's fine-tuning needs unlabelled slices; lower --ratio, or train --method unet-f")
+            raise InputError("MONA's fine-tuning needs unlabelled slices; lower --ratio, or use --method unet-f")
         images = weak_view(step.generator, step.unlabelled.images).images
         with torch.no_grad():
             confidence, labels = step.teacher["unet"](images).logits.float().softmax(1).max(1)
@@ -197,7 +195,7 @@ class ACR(base.Stage):
         return Unlabelled(strong, view.images, view.labels, view.confidence)
 
     def _equivariance(self, step: Step, plain: Tensor, labelled: int, probabilities: Tensor, mask: Tensor) -> Tensor:
-        """T moves the very geometry the student saw; only the intensities of unlabelled slices are drawn anew (4.4)."""
+        """T acts on the geometry that the student saw; unlabelled slices get new intensity jitter (4.4)."""
         size, device = size_of(plain), plain.device
         fresh = torch.cat([plain[:labelled], jitter(step.generator, plain[labelled:], STRENGTH)])
         grid = equivariance(step.generator, len(plain), size, device=device).grid(size, device)
@@ -207,7 +205,7 @@ class ACR(base.Stage):
         return self.ops.equivariance(probabilities, mask, grid.points, out.logits)
 
     def _diversity(self, step: Step, student: Tensor, teacher: Tensor, labelled: int) -> dict[str, Any]:
-        """Heads see the whole batch, so that their batch norm has more rows; the loss is the unlabelled slices'."""
+        """Heads get the whole batch, for more rows in their batch norm; the loss is on unlabelled slices only."""
         u = F.normalize(step.student["predictor"](step.student["projector"](student)).float(), dim=1)[labelled:]
         with torch.no_grad():
             v = F.normalize(step.teacher["projector"](teacher).float(), dim=1)[labelled:]
@@ -218,7 +216,7 @@ class ACR(base.Stage):
         found = {}
         if self.bank.full:
             found["neighbours"] = nearest_neighbours(u, v, self.bank, shown, k=self.settings.neighbours)
-        self.bank.add(step.world.gather(v), step.world.gather(shown))
+        self.bank.add(step.processes.gather(v), step.processes.gather(shown))
         return found
 
 

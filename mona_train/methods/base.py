@@ -1,4 +1,4 @@
-"""`Stage`: the idea of a method and nothing more.  The trainer owns streams, EMA, optimisers, schedule, logs, files.
+"""`Stage`: the idea of a method, and only that.  The trainer owns streams, EMA, optimisers, schedule, logs and files.
 
 A method is a sequence of stages (MONA: GLCon, then ACR).  A stage is one small class in one file of this package:
 it names its networks, says which of them have an EMA teacher, and turns a batch into named losses.
@@ -17,7 +17,7 @@ from torch import Generator, Tensor, nn
 
 from mona_kernels.ops import Kernels
 from mona_train.data.stream import LabelledBatch, UnlabelledBatch
-from mona_train.engine.distributed import World
+from mona_train.engine.distributed import Distributed, SingleProcess
 from mona_train.networks.unet import UNet
 
 Losses = dict[str, Tensor]
@@ -25,18 +25,18 @@ Losses = dict[str, Tensor]
 
 @dataclass
 class Step:
-    """Everything a stage may look at in one step."""
+    """Everything a stage may use in one step."""
 
-    number: int  # of the run, over all stages: what random draws are keyed by
-    index: int  # of the stage
-    steps: int  # of the stage, in all
+    number: int  # within the run, over all stages: random draws depend on it
+    index: int  # within the stage
+    steps: int  # of the stage in total
     seed: int  # of the run
     labelled: LabelledBatch  # as cached: no augmentation yet
-    unlabelled: UnlabelledBatch | None  # None where every slice is labelled or the stage asks for none
+    unlabelled: UnlabelledBatch | None  # None if every slice is labelled or the stage does not use any
     student: nn.ModuleDict
     teacher: nn.ModuleDict  # EMA copies of the stage's `averaged` networks; batch statistics, no dropout, no gradient
     generator: Generator  # on the CPU, seeded by (seed, rank, step): draws every augmentation
-    world: World = field(default_factory=World)
+    processes: Distributed = field(default_factory=SingleProcess)
 
     @property
     def progress(self) -> float:
@@ -50,7 +50,7 @@ class Turn:
 
     networks: tuple[str, ...]  # names; empty: all
     losses: Callable[[Step], Losses]
-    optimiser: dict[str, Any] = field(default_factory=dict)  # what differs from the run's own optimiser
+    optimiser: dict[str, Any] = field(default_factory=dict)  # settings that differ from the run's optimiser
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class Settings:
 
 
 class Stage(nn.Module, ABC):  # type: ignore[misc]
-    """Buffers of a stage (memory banks) are saved with the run; its networks belong to the trainer."""
+    """The buffers of a stage (memory banks) are saved with the run; its networks belong to the trainer."""
 
     name: ClassVar[str]
     Settings: ClassVar[type[Settings]] = Settings
     averaged: ClassVar[tuple[str, ...]] = ()
     unlabelled: ClassVar[bool] = True  # False: the whole batch is labelled slices
-    predicts: ClassVar[str] = "unet"  # the network that validation, best.safetensors and export take
+    predicts: ClassVar[str] = "unet"  # the network used by validation, best.safetensors and export
     nesterov: ClassVar[bool] = False  # where the optimiser is SGD
     cost: ClassVar[float] = 1.0  # of a step, in training passes of the batch through the U-Net: for the estimate
 
@@ -74,18 +74,18 @@ class Stage(nn.Module, ABC):  # type: ignore[misc]
         self.settings, self.classes, self.width, self.kernels = settings, classes, width, kernels
 
     def networks(self) -> dict[str, nn.Module]:
-        """Fresh networks, in a fixed order (their random initialisation depends on it)."""
+        """New networks, in a fixed order (their random initialisation depends on it)."""
         return {"unet": UNet(self.classes, width=self.width)}
 
     def turns(self) -> tuple[Turn, ...]:
         return (Turn((), self.losses),)
 
     def weights(self) -> dict[str, float]:
-        """Of the losses that do not count once."""
+        """The weights of losses; a loss that is not listed has weight 1."""
         return {}
 
     def ema(self, step: Step, decay: float) -> float:
-        """The teacher's decay at this step, given the run's."""
+        """The teacher's EMA decay at this step, given the run's."""
         return decay
 
     @abstractmethod
@@ -102,12 +102,12 @@ class Method:
     summary: str  # one line
     paper: str  # who published it
     year: int
-    all_labels: bool = False  # uses every label there is, whatever --ratio says
+    all_labels: bool = False  # uses every label, whatever --ratio says
 
 
 @contextmanager
 def frozen_statistics(network: nn.Module) -> Iterator[None]:
-    """Batch statistics are used and not remembered: for a second pass over the same images (decision 4)."""
+    """Use batch statistics without updating the running ones: for a second pass over the same images (decision 4)."""
     norms = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     before = [m.momentum for m in norms]
     try:

@@ -1,7 +1,7 @@
-"""GLCon: MONA's pre-training (method 3).  Relations of whole slices and of windows to those of the last slices seen.
+"""GLCon: MONA's pre-training (method 3).  Relations of slices, and of windows, to those of recent slices.
 
-The student sees a strong view and the teacher the weak one, both in one geometry, so window i shows them the same
-place.  Every image is compared with a bank of the teacher's embeddings; this step's enter it after the losses.
+The student sees a strong view and the teacher a weak one, both with the same geometry, so window i shows both the same
+place.  Every image is compared with a bank of teacher embeddings; those of this step are added after the losses.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Settings(base.Settings):
     student_temperature: float = 0.1
     teacher_temperature: float = 0.01
     windows: int = 6  # per side
-    jitter: float = 1 / 16  # of the frame: how far a window moves off its place
+    jitter: float = 1 / 16  # how far a window may move, as a fraction of the frame
     global_weight: float = 1.0
     local_weight: float = 1.0
     supervised_scale: float = 1.0  # of cross-entropy + Dice (decision 9)
@@ -73,10 +73,10 @@ class GLCon(base.Stage):
         return {"global": self.settings.global_weight, "local": self.settings.local_weight}
 
     def losses(self, step: Step) -> Losses:
-        """`global` and `local` are missing until the banks have been filled once."""
+        """`global` and `local` are missing until the banks are full."""
         s = self.settings
         weak, labels = weak_batch(step)
-        strong = jitter(step.generator, weak, GLCON)  # a copy: published, both views shared one tensor (difference 6)
+        strong = jitter(step.generator, weak, GLCON)  # a copy: the published views shared one tensor (difference 6)
         windows = draw_windows(step.generator, size_of(weak), per_side=s.windows, jitter=s.jitter)
         with torch.no_grad():
             taught: UNetOutput = step.teacher["unet"](weak)
@@ -89,15 +89,15 @@ class GLCon(base.Stage):
         return losses
 
     def _relate(self, name: str, step: Step, bank: Bank, head: str, seen: Tensor, taught: Tensor) -> Losses:
-        """KL between the student's and the teacher's relations to the bank, which then takes in the teacher's rows."""
-        with torch.no_grad():  # of the teacher's head too: published, it learned (difference 14)
+        """KL between the student's and the teacher's relations to the bank; then the teacher's rows are added to it."""
+        with torch.no_grad():  # also for the teacher's head, which was trained in the published code (difference 14)
             v = step.teacher[head](taught)
         found = {}
         if bank.full:
             u = step.student[PREDICTOR[head]](step.student[head](seen))
             t_student, t_teacher = self.settings.student_temperature, self.settings.teacher_temperature
             found[name] = relational_kl(u, v, bank.rows, t_student=t_student, t_teacher=t_teacher)
-        bank.add(step.world.gather(v))
+        bank.add(step.processes.gather(v))
         return found
 
 

@@ -28,7 +28,7 @@ from mona_train.config.schema import Batch, Config, Optimiser
 from mona_train.data.cache import Cache
 from mona_train.data.split import Split, split
 from mona_train.engine import trainer as trainer_module
-from mona_train.engine.distributed import Processes
+from mona_train.engine.distributed import ManyProcesses
 from mona_train.engine.trainer import Trainer
 from mona_train.methods.acr import ACR
 from mona_train.methods.base import Step
@@ -70,7 +70,7 @@ def data_of() -> tuple[Cache, Split]:
 # ---- processes that do something wrong, each in one point, none in how many messages it sends
 
 
-class Recorded(Processes):
+class Recorded(ManyProcesses):
     """As they are; what class statistics came out is written down."""
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class LocalAverage(Recorded):
         pass
 
 
-WORLDS: dict[str, type[Recorded]] = {
+VARIANTS: dict[str, type[Recorded]] = {
     "sgd": Recorded,
     "adamw": Recorded,
     "local-gather": LocalGather,
@@ -144,7 +144,7 @@ def record(fabric: Fabric, variant: str) -> dict[str, Any]:
     """What this process did: `steps`, one entry each, and what it ended with."""
     cache, parts = data_of()
     trainer = Trainer(config_of(variant if variant in OPTIMISERS else "sgd"), cache, parts, cache.task, fabric)
-    world = trainer.world = WORLDS[variant]()
+    processes = trainer.processes = VARIANTS[variant]()
     seen: dict[str, Any] = {}
     queries: list[Tensor] = []
 
@@ -169,7 +169,7 @@ def record(fabric: Fabric, variant: str) -> dict[str, Any]:
                 {
                     **seen,
                     "losses": losses,
-                    "totals": world.totals[:-1],  # the last one counts who has gradients
+                    "totals": processes.totals[:-1],  # the last one counts who has gradients
                     "queries": queries[:],
                     "hashes": {
                         "student": weights_hash(parameters_of(trainer.student)),
@@ -180,7 +180,7 @@ def record(fabric: Fabric, variant: str) -> dict[str, Any]:
                     "memory": memory_of(trainer.stage) if last_of_stage else {},
                 }
             )
-            world.totals.clear()
+            processes.totals.clear()
             queries.clear()
     hook.remove()
     own = statistics_of(trainer.student) | statistics_of(trainer.teacher)
@@ -198,7 +198,7 @@ def main(folder: Path, variants: list[str]) -> None:
     torch.set_num_threads(1)  # sums in the same order as in the test's process
     fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp")
     fabric.launch()
-    for variant in variants or WORLDS:
+    for variant in variants or VARIANTS:
         found = record(fabric, variant)
         if fabric.global_rank > 0 or variant not in OPTIMISERS:  # 100 MB that must be the same, or do not matter
             for step in found["steps"]:

@@ -1,4 +1,4 @@
-"""Datasets as they lie on disk.  Each module here with an ADAPTER in it is one; dropping a file in is all it takes.
+"""Data sets on disk.  Each module here that defines ADAPTER is one; to add another, add a file.
 
 `locate` turns what a user typed into an adapter and a folder.
 """
@@ -16,14 +16,14 @@ from mona_train.data.case import Adapter
 
 
 def adapters() -> dict[str, Adapter]:
-    """All of them by name, in order of name; modules without an ADAPTER are helpers."""
+    """All of them, sorted by name; modules without an ADAPTER are helpers."""
     found: dict[str, Adapter] = {}
     for module in pkgutil.iter_modules(__path__):
         adapter = getattr(importlib.import_module(f"{__name__}.{module.name}"), "ADAPTER", None)
         if adapter is None:
             continue
         if adapter.name in found:
-            raise InputError(f"two modules of {__name__} are a dataset called {adapter.name}; rename one")
+            raise InputError(f"two modules of {__name__} define the data set {adapter.name!r}; rename one of them")
         found[adapter.name] = adapter
     return dict(sorted(found.items()))
 
@@ -39,13 +39,13 @@ def adapter_named(name: str) -> Adapter:
     close = difflib.get_close_matches(name.lower(), known, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
     raise InputError(
-        f"no dataset is called {name!r}; {hint}there are {', '.join(known)}; "
-        "or give the path of a folder with a dataset.json in it"
+        f"unknown data set {name!r}; {hint}choose one of {', '.join(known)}, "
+        "or give the path of a folder that contains a dataset.json"
     )
 
 
 def recognise(folder: Path) -> Adapter:
-    """The one adapter that this folder is laid out for."""
+    """The only adapter whose layout this folder has."""
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder")
     fits = [adapter for adapter in adapters().values() if adapter.recognises(folder)]
@@ -54,19 +54,19 @@ def recognise(folder: Path) -> Adapter:
     if fits:
         raise InputError(
             f"{folder} can be read as {' or as '.join(a.name for a in fits)}; "
-            f"say which with --dataset {fits[0].name} --data {folder}"
+            f"choose one, e.g. --dataset {fits[0].name} --data {folder}"
         )
     raise InputError(
-        f"{folder} is not laid out like any known dataset ({', '.join(names())}); for data of your own, "
-        f"make it look like this: {adapter_named('folder').layout}"
+        f"{folder} does not have the layout of any known data set ({', '.join(names())}); for your own data, "
+        f"use this layout: {adapter_named('folder').layout}"
     )
 
 
 def locate(name_or_path: str, data: Path | None = None) -> tuple[Adapter, Path]:
     """What `--dataset` and `--data` mean: an adapter and the folder it reads.
 
-    A known name is looked for at `data`, else at $MONA_DATA/<name>, ./data/<name> and ./<name>.  Anything that is
-    a folder or has a path separator in it is itself the data; ./acdc is the folder where acdc is the dataset.
+    A known name is searched for at `data`, otherwise at $MONA_DATA/<name>, ./data/<name> and ./<name>.  A folder, or
+    anything with a path separator in it, is the data itself: acdc is a name and ./acdc is a folder.
     """
     if name_or_path not in adapters():
         path = Path(name_or_path).expanduser()
@@ -74,7 +74,7 @@ def locate(name_or_path: str, data: Path | None = None) -> tuple[Adapter, Path]:
         if data is None and (separated or path.is_dir()):
             return recognise(path), path
     adapter = adapter_named(name_or_path)
-    if not adapter.layout:  # embedded
+    if not adapter.layout:  # built in
         return adapter, data or Path()
     places = [data.expanduser()] if data else _places(adapter.name)
     for place in places:
@@ -89,12 +89,13 @@ def _places(name: str) -> list[Path]:
 
 
 def _missing(adapter: Adapter, places: list[Path], given: bool) -> str:
-    """Where to get it, under which licence, how to lay it out, where it was looked for."""
-    looked = ", ".join(
-        f"{p} ({'not laid out like that' if p.is_dir() else 'a file' if p.exists() else 'not there'})" for p in places
+    """Where to get the data, its licence, the expected layout, and where it was searched for."""
+    searched = ", ".join(
+        f"{p} ({'has another layout' if p.is_dir() else 'is a file' if p.exists() else 'does not exist'})"
+        for p in places
     )
-    elsewhere = "" if given else "; give its path or set $MONA_DATA"
+    elsewhere = "" if given else "; use --data FOLDER or set $MONA_DATA"
     return (
-        f"the data of {adapter.name} was not found. Get it from {adapter.source}. Licence: {adapter.licence}. "
-        f"Expected folder: {adapter.layout}. Looked in: {looked}{elsewhere}"
+        f"the data set {adapter.name} was not found. Get it from {adapter.source}. Licence: {adapter.licence}. "
+        f"Expected layout: {adapter.layout}. Searched: {searched}{elsewhere}"
     )

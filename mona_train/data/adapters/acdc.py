@@ -1,4 +1,4 @@
-"""ACDC: short-axis cine MR of the heart, two labelled frames a patient, as the challenge or as h5 (`acdc_h5`).
+"""ACDC: short-axis cine MR of the heart, two labelled frames per patient, from the challenge or as h5 (`acdc_h5`).
 
 The challenge has patientNNN/patientNNN_frameFF[_gt].nii.gz, where FF counts the frames of the cine and Info.cfg says
 which are end-diastole and end-systole.  The published lists renumber them, and so do the case names here:
@@ -45,11 +45,11 @@ def cases(folder: Path) -> list[Case]:
             h5.append(path)
     patients = sorted({*images, *labels})
     if patients and h5:
-        raise InputError(f"{folder} holds both layouts of ACDC (.nii and .h5); give the folder of one of them")
+        raise InputError(f"{folder} contains ACDC both as .nii and as .h5 files; give a folder with only one kind")
     if h5:
         return acdc_h5.cases(folder, h5)
     if not patients:
-        raise InputError(f"{folder} holds no frame of an ACDC patient; expected {ADAPTER.layout}")
+        raise InputError(f"{folder} contains no frame of an ACDC patient; expected {ADAPTER.layout}")
     return [
         case
         for patient in patients
@@ -58,12 +58,12 @@ def cases(folder: Path) -> list[Case]:
 
 
 def files(folder: Path) -> list[Path]:
-    """The cine beside the frames has no labels and is not expected to be used."""
+    """Without the cine files (_4d), which have no labels and are not used."""
     return [path for path in scans_below(folder) if not stem(path).lower().endswith("_4d")]
 
 
 def _frame(path: Path) -> re.Match[str] | None:
-    """Frames lie below a folder of their patient: a labelsTr/patient001_frame01.nii.gz is nnU-Net's, not ours."""
+    """Frames are inside a folder named after the patient; labelsTr/patient001_frame01.nii.gz is in nnU-Net's layout."""
     match = FRAME.fullmatch(path.name)
     return match if match and match[1] in path.parts[:-1] else None
 
@@ -74,7 +74,9 @@ def _of_patient(folder: Path, patient: str, images: Frames, labels: Frames, info
         numbers = sorted({*images, *labels})
         if len(numbers) > 2:
             where = next(iter((images or labels).values())).parent
-            raise InputError(f"{where} has frames {numbers} and no Info.cfg to tell which are ED and ES; add it")
+            raise InputError(
+                f"{where} has frames {numbers} but no Info.cfg that says which are ED and ES; add the Info.cfg"
+            )
     out = []
     for order, number in enumerate(numbers, start=1):
         image, label = images.get(number), labels.get(number)

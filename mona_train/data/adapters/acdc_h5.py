@@ -1,10 +1,10 @@
-"""ACDC as the semi-supervised field passes it on: h5 volumes and slices with lists beside them (SSL4MIS).
+"""ACDC in the form used by semi-supervised papers (SSL4MIS): h5 volumes and slices, with lists beside them.
 
     data/patientNNN_frameFF.h5            image, label: [z, y, x]
     data/slices/patientNNN_frameFF_slice_K.h5     image, label: [y, x]
     train.list  val.list  test.list  train_slices.list
 
-Frames are the renumbered ones.  A case whose volume is missing is put together from its slices.
+Frames are renumbered.  A case whose volume is missing is assembled from its slices.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from mona_train.data.adapters.reading import files_below, once
 from mona_train.data.case import Case, Part
 
 NAME = re.compile(r"((patient\d{3})_frame\d+)(?:_slice_(\d+))?\.h5")
-# The files carry no geometry.  These signs keep the order of NIfTI files written from the same arrays with a plain
-# diagonal affine.  The challenge's own headers say diag(-, -, +): half a turn in plane away.
+# The files have no geometry.  These signs keep the order of NIfTI files written from the same arrays with a plain
+# diagonal affine.  The challenge's own headers say diag(-, -, +): rotated in plane by 180 degrees.
 NOMINAL = np.diag([1.5, 1.5, 10.0, 1.0])
-NOTE = "h5 files carry no spacing: millimetres are nominal (1.5 x 1.5 x 10)"
+NOTE = "h5 files have no spacing: a nominal 1.5 x 1.5 x 10 mm is assumed"
 PARTS: tuple[Part, ...] = ("train", "val", "test")
 
 
@@ -60,7 +60,7 @@ def cases(folder: Path, files: list[Path]) -> list[Case]:
             part=parts.get(name),
         )
         for name in sorted({*volumes, *slices})
-        # By number, not by name: slice 10 comes after 9.
+        # sorted by number, not by name: slice 10 comes after 9
         for read_from in [(volumes[name],) if name in volumes else tuple(p for _, p in sorted(slices[name].items()))]
     ]
 
@@ -94,11 +94,11 @@ def _volume(name: str, key: str, files: tuple[Path, ...]) -> Volume:
 
 
 def _refuse_gaps(name: str, files: tuple[Path, ...]) -> None:
-    """Slices count from 1, or from 0 as SSL4MIS' own script writes them."""
+    """Slices are numbered from 1, or from 0 if SSL4MIS' own script wrote them."""
     there = {int(path.stem.rsplit("_", 1)[1]) for path in files}
     missing = sorted(set(range(min(1, *there), max(there) + 1)) - there)
     if missing:
-        raise InputError(f"{files[0].parent}: of {name}, slice {missing[0]} is missing ({len(there)} are there)")
+        raise InputError(f"{files[0].parent}: slice {missing[0]} of {name} is missing (found {len(there)} slices)")
 
 
 def _array(path: Path, key: str) -> NDArray[Any]:
@@ -110,7 +110,7 @@ def _array(path: Path, key: str) -> NDArray[Any]:
         with h5py.File(path, "r") as file:
             link = file.get(key, getlink=True)
             if link is None or isinstance(link, h5py.ExternalLink) or not isinstance(file[key], h5py.Dataset):
-                raise InputError(f"{path} holds no dataset {key!r}, found {sorted(file)}")
+                raise InputError(f"{path} does not contain the dataset {key!r}, found {sorted(file)}")
             data = file[key]
             if data.is_virtual or data.external or data.dtype.kind not in "iufb":
                 raise InputError(f"{path}: {key!r} is not a plain array of numbers")

@@ -1,11 +1,11 @@
-"""Any folder with a dataset.json: the Medical Segmentation Decathlon's form or nnU-Net's, one channel a scan.
+"""Any folder with a dataset.json, in the layout of the Medical Segmentation Decathlon or nnU-Net; one channel per scan.
 
 Decathlon: labels {"0": "background"}, "modality", a list "training" of {"image": "./imagesTr/x.nii.gz", "label": ...}.
 nnU-Net:   labels {"background": 0}, "channel_names", imagesTr/CASE_0000.nii.gz beside labelsTr/CASE.nii.gz.
 
-A scan in imagesTr (or imagesUn) without a file in labelsTr is unlabelled.  Scans in imagesTs are part "test" where
-labelsTs has their label, and are left out where it has not.  A case is called like its file.  It is its own patient,
-except that names which differ only in a frame or time at the end (_frame01, _ED, _tp1, _t0, _visit2, _ses-2) are one.
+A scan in imagesTr (or imagesUn) without a file in labelsTr is unlabelled.  A scan in imagesTs is in part "test" if
+labelsTs has its label, and is left out otherwise.  A case is named after its file.  Each case is a patient, except that
+names which differ only in a frame or time at the end (_frame01, _ED, _tp1, _t0, _visit2, _ses-2) are one patient.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ PALETTE = (
     RED, GREEN, BLUE, (240, 170, 50), (70, 200, 220), (200, 90, 200), (150, 150, 250), (170, 210, 60), (250, 140, 160),
     (140, 100, 60), (0, 130, 130), (190, 190, 190),
 )  # fmt: skip
-OTHER_FORMATS = (  # what people keep scans in and this adapter does not read
+OTHER_FORMATS = (  # common formats that this adapter does not read
     ".nrrd", ".nhdr", ".mha", ".mhd", ".hdr", ".img", ".mgz", ".dcm", ".zip", ".tif", ".tiff", ".png", ".npy", ".npz",
 )  # fmt: skip
-HEADERS = 16  # read to choose the network's size
+HEADERS = 16  # number of headers read to choose the slice size
 
 
 def recognises(folder: Path) -> bool:
@@ -63,7 +63,7 @@ def cases(folder: Path) -> list[Case]:
     training, tests = _training(folder, about), _tests(folder, about)
     twice = sorted({*training} & {*tests})
     if twice:
-        raise InputError(f"{folder}: {twice[0]} is both a training and a test scan; rename one")
+        raise InputError(f"{folder}: {twice[0]} is the name of a training scan and of a test scan; rename one of them")
     patients = patients_of([*training, *tests])
     return [
         Case(
@@ -85,18 +85,18 @@ def remarks(folder: Path) -> list[str]:
     out = []
     for _, image, label in _listed(folder, about, "training"):
         if label and not label.is_file() and not (folder / "labelsTr" / label.name).is_file():
-            out.append(f"{image} is taken as unlabelled: its label {label}, listed in dataset.json, does not exist")
+            out.append(f"{image} is treated as unlabelled: its label {label}, listed in dataset.json, does not exist")
     if not (folder / "labelsTr").is_dir() and not any(label for _, label in _training(folder, about).values()):
         others = sorted(path.name for path in folder.iterdir() if path.is_dir() and "label" in path.name.lower())
         instead = f", and {', '.join(others)} is not used" if others else ""
         out.append(f"{folder / 'labelsTr'} does not exist{instead}; labels are expected there")
     if left_out := [image for image, label in _tests(folder, about).values() if label is None]:
-        out.append(f"{left_out[0].parent} has {len(left_out)} scans without a label in labelsTs; they are not used")
+        out.append(f"{left_out[0].parent} has {len(left_out)} scan(s) without a label in labelsTs; they are not used")
     return out
 
 
 def files(folder: Path) -> list[Path]:
-    """Scans and labels of any kind, and folders (of DICOM) in their place; tests without labels are `remarks`."""
+    """Scans and labels of any format, and folders (of DICOM) in their place; for test scans see `remarks`."""
     places = (folder / name for name in ("imagesTr", "imagesUn", "labelsTr", "labelsTs"))
     found = (path for place in places if place.is_dir() for path in place.iterdir() if not path.name.startswith("."))
     return [path for path in found if path.is_dir() or path.name.lower().endswith((*ENDINGS, *OTHER_FORMATS))]
@@ -119,7 +119,7 @@ def _tests(folder: Path, about: dict[str, Any]) -> Scans:
 
 
 def _found(folder: Path, about: dict[str, Any], key: str, labels_in: str, images_in: tuple[str, ...]) -> Scans:
-    """What dataset.json lists under `key`, and what lies in the folders besides."""
+    """What dataset.json lists under `key`, and the other files in the folders."""
     images: dict[str, Path] = {}
     labels = {stem(path): path for path in _scans(folder / labels_in)}
     for name, image, label in _listed(folder, about, key):
@@ -133,7 +133,7 @@ def _found(folder: Path, about: dict[str, Any], key: str, labels_in: str, images
 
 
 def _listed(folder: Path, about: dict[str, Any], key: str) -> Listed:
-    """An item is {"image", "label"} or the path of an image alone."""
+    """An item is {"image", "label"}, or just the path of an image."""
     items = about.get(key)
     out: Listed = []
     for item in items if isinstance(items, list) else []:
@@ -153,9 +153,7 @@ def _inside(folder: Path, listed: Any) -> Path:
         raise InputError(f"{folder / 'dataset.json'}: expected the path of a scan, found {listed!r}")
     parts = PureWindowsPath(listed)  # knows both kinds of separator
     if parts.anchor or ".." in parts.parts:
-        raise InputError(
-            f"{folder / 'dataset.json'} lists {listed!r}, which is not inside {folder}; use relative paths"
-        )
+        raise InputError(f"{folder / 'dataset.json'} lists {listed!r}, which is outside {folder}; use relative paths")
     return folder.joinpath(*parts.parts)
 
 
@@ -168,16 +166,16 @@ def _scans(folder: Path) -> list[Path]:
 def _case_name(image: Path, about: dict[str, Any], labels: dict[str, Path]) -> str:
     """The file's name, without nnU-Net's _0000; a _0001 is a second channel, which is refused.
 
-    In the Decathlon's form a name may end in four digits: there they are a channel only if a label says so.
+    In the Decathlon's layout a name may end in four digits: they are a channel only if a label has the name without.
     """
     name, match = stem(image), CHANNEL.fullmatch(stem(image))
     nnunet = "channel_names" in about or "file_ending" in about
     if not (nnunet or (match and match[1] in labels and name not in labels)):
         return name
     if match is None:
-        raise InputError(f"{image}: expected a name like CASE_0000{image.name[len(name) :]}, as nnU-Net has it")
+        raise InputError(f"{image}: expected a name like CASE_0000{image.name[len(name) :]}, as in nnU-Net")
     if match[2] != "0000":
-        raise InputError(f"{image} is another channel of {match[1]}; mona reads one channel a scan, keep only _0000")
+        raise InputError(f"{image} is another channel of {match[1]}; mona reads one channel per scan: keep only _0000")
     return match[1]
 
 
@@ -190,17 +188,17 @@ def _read(path: Path) -> Volume:
 
 def _refuse_channels(path: Path, shape: tuple[int, ...]) -> None:
     if len(shape) > 3 and max(shape[3:]) > 1:
-        raise InputError(f"{path} has {max(shape[3:])} channels or frames; mona reads one 3-D scan a file, split it")
+        raise InputError(f"{path} has {max(shape[3:])} channels or frames; mona reads one 3-D scan per file: split it")
 
 
 def _size(folder: Path, about: dict[str, Any]) -> tuple[int, int]:
-    """The median in-plane extent, rounded up to a multiple of 32, within 64..256: the scans' own resolution."""
+    """The median in-plane size, rounded up to a multiple of 32, within 64..256: about the scans' own resolution."""
     images = [image for image, _ in _training(folder, about).values() if image.is_file()]
     extents = []
     for path in images[:: max(1, len(images) // HEADERS)][:HEADERS]:
         try:
             shape, affine = grid(path)
-        except InputError:  # reading the case says so, and `mona data check` goes on to the others
+        except InputError:  # reported when the case is read, so that `mona data check` can check the others
             continue
         _refuse_channels(path, shape)
         _, rows, columns = slicing(affine, "stack").axes
@@ -222,7 +220,7 @@ def _about(folder: Path) -> dict[str, Any]:
         raise InputError(f"{path}: expected an object with labels, as in the Decathlon or nnU-Net")
     ending = about.get("file_ending", ".nii.gz")
     if ending not in ENDINGS:
-        raise InputError(f"{path} says file_ending {ending!r}; convert the scans to .nii.gz")
+        raise InputError(f"{path} has file_ending {ending!r}, which mona cannot train on; convert the scans to .nii.gz")
     return about
 
 
@@ -231,12 +229,12 @@ def _classes(folder: Path, about: dict[str, Any]) -> tuple[LabelClass, ...]:
     names: dict[int, str] = {}
     for key, value in about["labels"].items():
         if isinstance(value, list):
-            raise InputError(f"{path}: {key!r} is a region of ids {value}; mona needs one id a class, not regions")
+            raise InputError(f"{path}: {key!r} is a region of ids {value}; mona needs one id per class")
         flipped = isinstance(value, int) or (str(value).isdecimal() and not key.isdecimal())
         name, number = (key, value) if flipped else (value, key)
         if str(name).lower() == "ignore":
             raise InputError(
-                f"{path} has an ignore label ({number}); mona cannot train with unlabelled voxels in a label"
+                f"{path} has an ignore label ({number}); mona cannot train on labels with unlabelled voxels"
             )
         if not str(number).isdecimal() or isinstance(value, bool) or int(number) in names:
             raise InputError(
@@ -244,19 +242,21 @@ def _classes(folder: Path, about: dict[str, Any]) -> tuple[LabelClass, ...]:
             )
         names[int(number)] = str(name)
     if 0 not in names or len(names) < 2:
-        raise InputError(f"{path}: expected a background with id 0 and one class or more, found ids {sorted(names)}")
+        raise InputError(
+            f"{path}: expected a background with id 0 and at least one other class, found ids {sorted(names)}"
+        )
     colours = [(0, 0, 0), *(PALETTE[n % len(PALETTE)] for n in range(len(names) - 1))]
     return tuple(LabelClass(i, names[i], colour) for i, colour in zip(sorted(names), colours, strict=True))
 
 
 def _channel(folder: Path, about: dict[str, Any]) -> str:
-    """The name of the only channel, or nothing."""
+    """The name of the only channel, or an empty string."""
     found = about.get("channel_names", about.get("modality"))
     channels = list(found.values()) if isinstance(found, dict) else found if isinstance(found, list) else [found or ""]
     if len(channels) != 1:
         listed = ", ".join(map(str, channels))
         raise InputError(
-            f"{folder / 'dataset.json'} has {len(channels)} channels ({listed}); mona reads one channel a scan"
+            f"{folder / 'dataset.json'} has {len(channels)} channels ({listed}); mona reads one channel per scan"
         )
     return str(channels[0])
 

@@ -1,8 +1,8 @@
 """LiTS: CT of the abdomen with liver and tumours.
 
 volume-N.nii and segmentation-N.nii (or .nii.gz), flat or in any folders ("Training Batch 1", "media/nas/...").
-Files count from 0 and the published lists from 1: case k is volume-(k-1), so volume-0 is case0001 (method 1.2).
-The challenge's test-volume-N, which have no labels, are test0001 and so on.
+Files are numbered from 0 and the published lists from 1: case k is volume-(k-1), so volume-0 is case0001 (method 1.2).
+The challenge's test-volume-N, which have no labels, become test0001 and so on.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def cases(folder: Path) -> list[Case]:
             name = f"{'test' if match[1] else 'case'}{int(match[3]) + 1:04d}"
             once(images if match[2] == "volume" else labels, name, path)
     if not images and not labels:
-        raise InputError(f"{folder} holds no volume-N.nii; expected {ADAPTER.layout}")
+        raise InputError(f"{folder} contains no volume-N.nii; expected {ADAPTER.layout}")
     return [_case(name, images.get(name), labels.get(name)) for name in sorted({*images, *labels})]
 
 

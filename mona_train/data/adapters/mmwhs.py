@@ -1,7 +1,7 @@
 """MM-WHS: whole-heart CT (and MR in `mmwhs_mr`), seven structures.
 
 ct_train_1001_image.nii.gz and ct_train_1001_label.nii.gz, flat or in folders; ct_test_* have no labels.  Raw ids 205,
-420, 500, 550, 600, 820, 850 become 1 to 7 in this order (method 1.3).  One MR label holds 421, a mistyped 420.
+420, 500, 550, 600, 820, 850 become 1 to 7 in this order (method 1.3).  One MR label contains 421, a mistyped 420.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def cases(kind: str, folder: Path) -> list[Case]:
         if (match := NAME.fullmatch(path.name)) and match[2] == kind:
             once(images if match[3] == "image" else labels, match[1], path)
     if not images and not labels:
-        raise InputError(f"{folder} holds no {kind}_train_1001_image.nii.gz or the like")
+        raise InputError(f"{folder} contains no file named like {kind}_train_1001_image.nii.gz")
     return [_case(name, images.get(name), labels.get(name)) for name in sorted({*images, *labels})]
 
 
 def files(kind: str, folder: Path) -> list[Path]:
-    """Without those of the other half, which may lie beside them."""
+    """Without the files of the other modality, which may be in the same folder."""
     return [path for path in scans_below(folder) if not (m := NAME.fullmatch(path.name)) or m[2] == kind]
 
 
@@ -87,7 +87,7 @@ def _label(path: Path, image: Path) -> Volume:
     if (unknown := voxels == 255).any():
         found = np.unique(volume.voxels[unknown])
         raise InputError(
-            f"{path} holds label id {', '.join(map(str, found))}; MM-WHS has 0, {', '.join(map(str, RAW_IDS))}"
+            f"{path} contains label id {', '.join(map(str, found))}; MM-WHS has 0, {', '.join(map(str, RAW_IDS))}"
         )
     notes = tuple(f"label id {w} is read as {r}" for w, r in MISTYPED.items() if (volume.voxels == w).any())
     return replace(volume, voxels=voxels, notes=volume.notes + notes)

@@ -1,4 +1,4 @@
-"""MM-WHS, the MR half: mr_train_1001_image.nii.gz and so on.  See `mmwhs`."""
+"""The MR scans of MM-WHS: mr_train_1001_image.nii.gz and so on.  See `mmwhs`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded phantom: drawn when read, so there is nothing on disk and the folder is ignored."""
+"""The built-in phantom: drawn when it is read, so there are no files and the folder is ignored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mona_train.data.case import Adapter, Case, Part
 from mona_train.phantom import FRAMES, Frame, heart
 
 PATIENTS: dict[Part, int] = {"train": 24, "val": 4, "test": 8}  # the defaults of `phantom`
-# Slices are 112 to 160 pixels wide, their median rounded up to a multiple of 32 as `folder` does it.
+# Slices are 112 to 160 pixels wide; their median is rounded up to a multiple of 32, as in `folder`.
 TASK = replace(CARDIAC, name="phantom", size=(160, 160))
 
 
@@ -32,7 +32,7 @@ def cases(folder: Path) -> list[Case]:
     ]
 
 
-# The label is asked for right after its image: one drawing serves both, and each thread has its own.
+# A label is read right after its image, so one drawing serves both; 8 are enough for the threads at work.
 _drawn = lru_cache(maxsize=8)(heart)
 
 

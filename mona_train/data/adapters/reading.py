@@ -1,4 +1,4 @@
-"""What the adapters share: finding files below a folder, and reading images and labels with their traps."""
+"""What the adapters share: finding files in a folder, and reading images and labels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["ENDINGS", "files_below", "grid", "once", "read_image", "read_label",
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """All files below, in a fixed order, through links; hidden ones and what macOS leaves (._x, __MACOSX) are not."""
+    """All files in a folder and its subfolders, in a fixed order; follows links, skips hidden files and __MACOSX."""
     seen = set()
     for root, folders, names in os.walk(folder, followlinks=True):
         real = os.path.realpath(root)
@@ -35,19 +35,19 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 
 def scans_below(folder: Path) -> list[Path]:
-    """Files that hold a scan or a label, by their endings."""
+    """Files that contain a scan or a label, judged by their extension."""
     return [path for path in files_below(folder) if path.name.lower().endswith(ENDINGS)]
 
 
 def once(found: dict[Any, Path], key: Any, path: Path) -> None:
-    """Enter a file under its key; a second file for the same thing cannot be chosen between."""
+    """Add a file under its key; two files for the same key are an error."""
     if key in found:
-        raise InputError(f"{found[key]} and {path} are both there for one scan; remove one of them")
+        raise InputError(f"{found[key]} and {path} are files for the same scan; remove one of them")
     found[key] = path
 
 
 def read_image(path: Path, modality: str | None, label: Path | None = None) -> Volume:
-    """The scan at `path`; its `label` is named where there is no such scan."""
+    """The scan at `path`; if it does not exist, the error names its `label`."""
     if label is not None and not path.exists():
         raise InputError(
             f"{label} is the label of {path.name}, but {path} does not exist; add the scan or remove the label"
@@ -57,10 +57,10 @@ def read_image(path: Path, modality: str | None, label: Path | None = None) -> V
 
 
 def read_label(path: Path, image: Path | None = None) -> Volume:
-    """Label ids on the label's own grid, or on its image's where the label has none of its own.
+    """Label ids on the label's own grid, or on its image's if the label has no geometry.
 
-    LiTS has label files written without any geometry: 1 mm, unturned, from (0, 0, 0) or (1, 1, 1), beside scans of
-    0.8 x 0.8 x 2.5 mm (nnUNet#2751).  Their voxels lie in the order of the scan's.
+    LiTS has label files written without any geometry: 1 mm, no rotation, origin (0, 0, 0) or (1, 1, 1), for scans of
+    0.8 x 0.8 x 2.5 mm (nnUNet#2751).  Their voxels are in the same order as the scan's.
     """
     volume = read_volume(path)
     volume = replace(volume, voxels=label_ids(volume), slope=1.0, intercept=0.0)
@@ -69,7 +69,7 @@ def read_label(path: Path, image: Path | None = None) -> Volume:
     _, affine = grid(image)
     if np.array_equal(affine, volume.affine):
         return volume
-    note = "the label's header has no geometry; its voxels are taken to lie on those of the image"
+    note = "the label's header has no geometry; the image's geometry is used"
     return replace(volume, affine=affine, header=None, notes=(*volume.notes, note))
 
 

@@ -34,12 +34,12 @@ def test_a_sound_dataset_has_no_problems(tmp_path, name, write):
 
 def test_notes_of_the_readers_are_told_once_for_all_cases(tmp_path):
     problem = only("acdc", acdc_h5(tmp_path))
-    assert problem.severity == "warning" and "and 3 more: h5 files carry no spacing" in problem.words
+    assert problem.severity == "warning" and "and 3 more: h5 files carry no spacing" in problem.message
 
 
 def test_notes_of_an_image_alone_are_told(tmp_path):
     cases = [Case("c", "c", (), lambda: Volume(scan(1), THICK, notes=("slices overlap",)), None)]
-    words = [p.words for p in problems(replace(adapter_named("phantom"), cases=lambda folder: cases), tmp_path)]
+    words = [p.message for p in problems(replace(adapter_named("phantom"), cases=lambda folder: cases), tmp_path)]
     assert "c: slices overlap" in words
 
 
@@ -53,7 +53,7 @@ def test_near_identical_affines_are_accepted_up_to_a_hundredth_of_a_voxel(tmp_pa
     else:
         problem = only("lits", tmp_path)
         assert problem.severity == "error" and problem.case == "case0008"
-        assert problem.file.endswith("segmentation-7.nii") and "not on one grid" in problem.words
+        assert problem.file.endswith("segmentation-7.nii") and "not on one grid" in problem.message
 
 
 def test_a_label_stored_the_other_way_round_is_fine(tmp_path):
@@ -67,7 +67,7 @@ def test_a_label_stored_the_other_way_round_is_fine(tmp_path):
 def test_another_shape_is_an_error_that_names_both_files(tmp_path):
     lits(tmp_path, numbers=(7,))
     save(tmp_path / "segmentation-7.nii", mask(7, (0, 1, 2), (12, 10, 4)), CT)
-    words = only("lits", tmp_path).words
+    words = only("lits", tmp_path).message
     assert "segmentation-7.nii" in words and "volume-7.nii" in words and "12x10x4" in words and "12x10x5" in words
 
 
@@ -78,13 +78,13 @@ def test_ids_outside_the_task(tmp_path):
     save(tmp_path / "segmentation-7.nii", label, CT)
     problem = only("lits", tmp_path)
     assert problem.severity == "error"
-    assert problem.words.endswith("segmentation-7.nii holds label id 9 in 3 voxels; the task has 0, 1, 2")
+    assert problem.message.endswith("segmentation-7.nii holds label id 9 in 3 voxels; the task has 0, 1, 2")
 
 
 def test_mmwhs_ids_that_nobody_knows(tmp_path):
     mmwhs(tmp_path, numbers=(1001,), tests=(), ids=(0, 205, 99))
     problem = only("mmwhs", tmp_path)
-    assert problem.severity == "error" and "ct_train_1001_label.nii.gz holds label id 99" in problem.words
+    assert problem.severity == "error" and "ct_train_1001_label.nii.gz holds label id 99" in problem.message
     assert problem.file.endswith("_label.nii.gz")
 
 
@@ -93,8 +93,8 @@ def test_an_empty_label_and_an_empty_image(tmp_path):
     save(tmp_path / "segmentation-7.nii", np.zeros((12, 10, 5), np.uint8), CT)
     save(tmp_path / "volume-7.nii", np.full((12, 10, 5), -1024, np.int16), CT)
     image, label = found("lits", tmp_path)
-    assert image.words.endswith("volume-7.nii is empty: every voxel is -1024")
-    assert label.words.endswith("segmentation-7.nii is an empty label: all of it is background")
+    assert image.message.endswith("volume-7.nii is empty: every voxel is -1024")
+    assert label.message.endswith("segmentation-7.nii is an empty label: all of it is background")
     assert {image.severity, label.severity} == {"warning"}
 
 
@@ -106,8 +106,8 @@ def test_one_image_under_two_names(tmp_path, labels):
         (tmp_path / "patient076" / f"patient076_frame01{kind}.nii.gz").write_bytes(copy)
     problem = only("acdc", tmp_path)
     assert problem.severity == "warning" and problem.case == "patient076_frame01"
-    assert f"patient076_frame01 is the same image as patient074_frame01, with {labels}" in problem.words
-    assert "patient074/patient074_frame01.nii.gz" in problem.words
+    assert f"patient076_frame01 is the same image as patient074_frame01, with {labels}" in problem.message
+    assert "patient074/patient074_frame01.nii.gz" in problem.message
 
 
 def test_a_patient_with_one_frame(tmp_path):
@@ -116,14 +116,14 @@ def test_a_patient_with_one_frame(tmp_path):
         (tmp_path / "patient002" / f"patient002_frame12{kind}.nii.gz").unlink()
     problem = only("acdc", tmp_path)
     assert problem.severity == "error"
-    assert "patient002 has 1 of 2 frames: only" in problem.words and "patient002_frame01.nii.gz" in problem.words
+    assert "patient002 has 1 of 2 frames: only" in problem.message and "patient002_frame01.nii.gz" in problem.message
 
 
 def test_a_frame_that_info_names_and_is_not_there(tmp_path):
     acdc_challenge(tmp_path)
     (tmp_path / "patient002" / "patient002_frame12.nii.gz").unlink()
     problem = only("acdc", tmp_path)
-    assert problem.case == "patient002_frame02" and "patient002_frame12.nii.gz does not exist" in problem.words
+    assert problem.case == "patient002_frame02" and "patient002_frame12.nii.gz does not exist" in problem.message
 
 
 def test_unreadable_files_do_not_stop_the_check(tmp_path):
@@ -133,8 +133,8 @@ def test_unreadable_files_do_not_stop_the_check(tmp_path):
     (tmp_path / "segmentation-3.nii.gz").write_bytes(b"no gzip")
     first, last = found("lits", tmp_path)
     assert (first.case, last.case) == ("case0002", "case0004")
-    assert "volume-1.nii.gz is damaged or cut short" in first.words and first.file.endswith("volume-1.nii.gz")
-    assert "segmentation-3.nii.gz" in last.words and last.file.endswith("segmentation-3.nii.gz")
+    assert "volume-1.nii.gz is damaged or cut short" in first.message and first.file.endswith("volume-1.nii.gz")
+    assert "segmentation-3.nii.gz" in last.message and last.file.endswith("segmentation-3.nii.gz")
     assert {first.severity, last.severity} == {"error"}
 
 
@@ -143,13 +143,13 @@ def test_an_empty_file_does_not_stop_the_check_of_a_folder(tmp_path):
     (tmp_path / "imagesTr" / "a_0000.nii.gz").write_bytes(b"")
     save(tmp_path / "labelsTr" / "b.nii.gz", mask(1, (0, 1, 7)))
     first, last = found("folder", tmp_path)
-    assert "a_0000.nii.gz" in first.words and "holds label id 7" in last.words
+    assert "a_0000.nii.gz" in first.message and "holds label id 7" in last.message
 
 
 def test_a_label_that_is_not_whole_numbers(tmp_path):
     lits(tmp_path, numbers=(7,))
     save(tmp_path / "segmentation-7.nii", np.full((12, 10, 5), 0.5, np.float32), CT)
-    assert "segmentation-7.nii is not a label map: it holds 0.5" in only("lits", tmp_path).words
+    assert "segmentation-7.nii is not a label map: it holds 0.5" in only("lits", tmp_path).message
 
 
 def test_voxels_that_are_not_numbers(tmp_path):
@@ -158,7 +158,7 @@ def test_voxels_that_are_not_numbers(tmp_path):
     image[3, 3, 3], image[4, 4, 4] = np.nan, np.inf
     save(tmp_path / "volume-7.nii", image, CT)
     problem = only("lits", tmp_path)
-    assert problem.severity == "error" and "volume-7.nii holds 2 voxels that are not numbers" in problem.words
+    assert problem.severity == "error" and "volume-7.nii holds 2 voxels that are not numbers" in problem.message
 
 
 def test_a_single_slice(tmp_path):
@@ -166,7 +166,7 @@ def test_a_single_slice(tmp_path):
     save(tmp_path / "imagesTr" / "a_0000.nii.gz", scan(1, (1, 12, 10)), np.diag([10, 1.5, 1.5, 1]))
     save(tmp_path / "labelsTr" / "a.nii.gz", mask(1, (0, 1), (1, 12, 10)), np.diag([10, 1.5, 1.5, 1]))
     problem = only("folder", tmp_path)
-    assert problem.severity == "warning" and problem.words.endswith("a_0000.nii.gz has a single slice")
+    assert problem.severity == "warning" and problem.message.endswith("a_0000.nii.gz has a single slice")
 
 
 def test_spacing_unlike_the_others(tmp_path):
@@ -175,22 +175,22 @@ def test_spacing_unlike_the_others(tmp_path):
         save(tmp_path / f"{kind}.nii.gz", voxels, np.diag([0.15, 0.15, 10, 1]))
     problem = only("folder", tmp_path)
     assert problem.severity == "warning" and problem.case == "d"
-    assert "d_0000.nii.gz has voxels of 10 x 0.15 x 0.15 mm where 10 x 1.5 x 1.5 mm is usual" in problem.words
+    assert "d_0000.nii.gz has voxels of 10 x 0.15 x 0.15 mm where 10 x 1.5 x 1.5 mm is usual" in problem.message
 
 
 def test_spacing_that_no_scanner_has(tmp_path):
     nnunet(tmp_path, names=("a",))
     for kind, voxels in (("imagesTr/a_0000", scan(3)), ("labelsTr/a", mask(3, (0, 1)))):
         save(tmp_path / f"{kind}.nii.gz", voxels, np.diag([1, 1, 50, 1]))
-    assert "a_0000.nii.gz has voxels of 1 x 1 x 50 mm" in only("folder", tmp_path).words
+    assert "a_0000.nii.gz has voxels of 1 x 1 x 50 mm" in only("folder", tmp_path).message
 
 
 def test_nothing_labelled_and_tests_left_out(tmp_path):
     nnunet(tmp_path, names=(), unlabelled=("a", "b"), tests=("z",))
     unlabelled, no_folder, left_out = found("folder", tmp_path)
-    assert no_folder.words.endswith("labelsTr does not exist; labels are expected there")
-    assert unlabelled.severity == "error" and "none of 2 cases has a label" in unlabelled.words
-    assert left_out.severity == "warning" and "imagesTs has 1 scans without a label" in left_out.words
+    assert no_folder.message.endswith("labelsTr does not exist; labels are expected there")
+    assert unlabelled.severity == "error" and "none of 2 cases has a label" in unlabelled.message
+    assert left_out.severity == "warning" and "imagesTs has 1 scans without a label" in left_out.message
 
 
 def test_what_no_case_can_be_made_of_is_raised(tmp_path):
@@ -202,7 +202,7 @@ def test_cases_of_one_name(tmp_path):
     lits(tmp_path, numbers=(7,))
     adapter = adapter_named("lits")
     twice = replace(adapter, cases=lambda folder: [*adapter.cases(folder), *adapter.cases(folder)])
-    words = [p.words for p in problems(twice, tmp_path)]
+    words = [p.message for p in problems(twice, tmp_path)]
     assert any("2 cases are called case0008" in w and "volume-7.nii" in w for w in words)
 
 
@@ -244,7 +244,7 @@ def test_a_class_that_no_label_holds(tmp_path):
         save(tmp_path / "labelsTr" / f"liver_{n}.nii.gz", mask(n, (0, 1)))
     problem = only("folder", tmp_path)
     assert problem.severity == "warning"
-    assert problem.words.endswith("none of 2 labels holds cancer (id 2), so it cannot be learned")
+    assert problem.message.endswith("none of 2 labels holds cancer (id 2), so it cannot be learned")
 
 
 def test_one_label_for_two_scans_and_a_label_in_the_place_of_a_scan(tmp_path):
@@ -252,8 +252,8 @@ def test_one_label_for_two_scans_and_a_label_in_the_place_of_a_scan(tmp_path):
     (tmp_path / "labelsTr/b.nii.gz").write_bytes((tmp_path / "labelsTr/a.nii.gz").read_bytes())
     (tmp_path / "imagesTr/c_0000.nii.gz").write_bytes((tmp_path / "labelsTr/c.nii.gz").read_bytes())
     same, copied = found("folder", tmp_path)
-    assert "c: image and label are the same" in same.words and same.severity == "error"
-    assert "b and a have one label for two different images" in copied.words and copied.severity == "warning"
+    assert "c: image and label are the same" in same.message and same.severity == "error"
+    assert "b and a have one label for two different images" in copied.message and copied.severity == "warning"
 
 
 def test_a_scan_in_another_plane(tmp_path):
@@ -264,7 +264,7 @@ def test_a_scan_in_another_plane(tmp_path):
     problem = only("folder", tmp_path)
     assert problem.severity == "warning" and problem.case == "b"
     assert (
-        "cut into slices along left-right (voxels of 10 x 1.5 x 1.5 mm, slice first), where 2 others" in problem.words
+        "cut into slices along left-right (voxels of 10 x 1.5 x 1.5 mm, slice first), where 2 others" in problem.message
     )
 
 

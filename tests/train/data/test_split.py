@@ -89,7 +89,7 @@ def test_acdc_as_published(ratio, patients):
     assert set(found.labelled_patients) == patients
     assert (len(found.val), len(found.test)) == (20, 40)
     assert len(found.labelled) + len(found.unlabelled) == 140 * 10
-    assert "published" in found.words()
+    assert "published" in found.describe()
     assert people(cache, found.labelled) == patients
     assert split(cache, ratio, seed=1).labelled_patients != found.labelled_patients
 
@@ -148,7 +148,7 @@ def test_a_published_dataset_that_is_not_whole_says_so():
         "2 of 20 volumes of the published val list are not here: patient028_frame01, patient028_frame02",
         "1 volumes are in no published list and are not used: patient101_frame01",
     )
-    assert found.words().splitlines()[1:] == [f"warning: {words}" for words in found.warnings]
+    assert found.describe().splitlines()[1:] == [f"warning: {words}" for words in found.warnings]
 
 
 @pytest.mark.parametrize("twin", range(6))

@@ -120,7 +120,7 @@ def test_every_row_comes_once_an_epoch():
 
 def test_ranks_share_an_epoch_without_overlap():
     alone = Order(24, 6, seed=5, stream=1)
-    ranks = [Order(24, 3, seed=5, stream=1, rank=r, world=2) for r in range(2)]
+    ranks = [Order(24, 3, seed=5, stream=1, rank=r, world_size=2) for r in range(2)]
     for step in range(9):
         together = np.concatenate([rank.at(step) for rank in ranks])
         np.testing.assert_array_equal(together, alone.at(step))

@@ -49,17 +49,17 @@ def test_a_misnamed_label_and_its_scan_are_named(tmp_path, write, wrong):
     entry = only("folder", tmp_path)
     scan_file = next((tmp_path / "imagesTr").glob("heart_001*"))
     assert entry.lost and entry.path.name == f"{wrong}.nii.gz"
-    assert f"{scan_file} is taken as unlabelled" in entry.words
-    assert entry.words.endswith("rename it to labelsTr/heart_001.nii.gz")
+    assert f"{scan_file} is taken as unlabelled" in entry.message
+    assert entry.message.endswith("rename it to labelsTr/heart_001.nii.gz")
     errors = [p for p in problems(adapter_named("folder"), tmp_path) if p.severity == "error"]
-    assert [p.words for p in errors] == [entry.words]
+    assert [p.message for p in errors] == [entry.message]
 
 
 def test_a_label_without_any_scan(tmp_path):
     nnunet(tmp_path, unlabelled=("la_005",))
     save(tmp_path / "labelsTr" / "la_006.nii.gz", mask(1, (0, 1)))
     entry = only("folder", tmp_path)
-    assert not entry.lost and entry.words == f"{entry.path} is not used: no scan goes with this name"
+    assert not entry.lost and entry.message == f"{entry.path} is not used: no scan goes with this name"
     assert [p.severity for p in problems(adapter_named("folder"), tmp_path)] == ["warning"]
 
 
@@ -74,7 +74,7 @@ def test_a_second_label_of_one_scan(tmp_path):
     decathlon(tmp_path)
     save(tmp_path / "labelsTr" / "liver_1.nii", mask(1, (0, 1, 2)))
     entry = only("folder", tmp_path)
-    assert not entry.lost and "liver_1.nii is not used: liver_1 has the label" in entry.words
+    assert not entry.lost and "liver_1.nii is not used: liver_1 has the label" in entry.message
 
 
 @pytest.mark.parametrize("kind, lost", [("labelsTr/la_004.mgz", True), ("imagesTr/la_009_0000.npy", False)])
@@ -82,13 +82,13 @@ def test_other_formats_are_not_passed_over(tmp_path, kind, lost):
     nnunet(tmp_path, names=("la_003",), unlabelled=("la_004",))
     (tmp_path / kind).write_bytes(b"voxels")
     entry = only("folder", tmp_path)
-    assert entry.lost is lost and f"{kind} is not used: data sets are not read from" in entry.words
+    assert entry.lost is lost and f"{kind} is not used: data sets are not read from" in entry.message
 
 
 def test_a_folder_of_dicom_among_the_scans(tmp_path):
     nnunet(tmp_path)
     (tmp_path / "imagesTr" / "la_007").mkdir()
-    assert "la_007 is a folder and is not used" in only("folder", tmp_path).words
+    assert "la_007 is a folder and is not used" in only("folder", tmp_path).message
 
 
 @pytest.mark.parametrize("wrong", ["segmentation_1.nii", "Segmentation-1.nii", "segmentation-1-new.nii"])
@@ -97,15 +97,15 @@ def test_lits_names(tmp_path, wrong):
     (tmp_path / "segmentation-1.nii").rename(tmp_path / wrong)
     entry = only("lits", tmp_path)
     if wrong.endswith("new.nii"):
-        assert "no scan goes with this name" in entry.words
+        assert "no scan goes with this name" in entry.message
     else:
-        assert entry.lost and entry.words.endswith("rename it to segmentation-1.nii")
+        assert entry.lost and entry.message.endswith("rename it to segmentation-1.nii")
 
 
 def test_a_lits_volume_under_another_name(tmp_path):
     lits(tmp_path)
     (tmp_path / "volume-1.nii").rename(tmp_path / "volume_1.nii")
-    words = [p.words for p in problems(adapter_named("lits"), tmp_path)]
+    words = [p.message for p in problems(adapter_named("lits"), tmp_path)]
     missing = (
         f"{tmp_path / 'segmentation-1.nii'} is the label of volume-1.nii, but {tmp_path / 'volume-1.nii'} does not"
     )
@@ -118,7 +118,7 @@ def test_mmwhs_names(tmp_path):
     mmwhs(tmp_path, kind="mr")  # the other half is not ours to judge
     (tmp_path / "ct_train_1001_label.nii.gz").rename(tmp_path / "ct_train_1001_labels.nii.gz")
     entry = only("mmwhs", tmp_path)
-    assert entry.lost and entry.words.endswith("rename it to ct_train_1001_label.nii.gz")
+    assert entry.lost and entry.message.endswith("rename it to ct_train_1001_label.nii.gz")
 
 
 def test_an_mmwhs_label_without_its_image(tmp_path):
@@ -135,13 +135,13 @@ def test_acdc_names(tmp_path, wrong):
     folder = tmp_path / "patient001"
     (folder / "patient001_frame12_gt.nii.gz").rename(folder / wrong)
     entry = only("acdc", tmp_path)
-    assert entry.lost and entry.words.endswith("rename it to patient001_frame12_gt.nii.gz")
+    assert entry.lost and entry.message.endswith("rename it to patient001_frame12_gt.nii.gz")
 
 
 def test_an_acdc_label_of_no_frame(tmp_path):
     acdc_challenge(tmp_path)
     save(tmp_path / "patient001" / "patient001_frame05_gt.nii.gz", mask(1))
-    assert "patient001_frame05_gt.nii.gz is not used: no scan goes with this name" in only("acdc", tmp_path).words
+    assert "patient001_frame05_gt.nii.gz is not used: no scan goes with this name" in only("acdc", tmp_path).message
 
 
 def test_prepare_names_five_and_counts_the_rest_and_check_names_all(tmp_path, monkeypatch):

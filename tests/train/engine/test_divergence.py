@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mona_train.engine.distributed import World
+from mona_train.engine.distributed import SingleProcess
 from mona_train.engine.divergence import Diverged, Watch
 
 NAN, INF = torch.tensor(float("nan")), torch.tensor(float("inf"))
 ONE = torch.tensor(1.0)
 
 
-class Beside(World):
+class Beside(SingleProcess):
     """Another process stands beside this one, with a row of its own."""
 
     size = 2
@@ -25,8 +25,8 @@ class Beside(World):
         return torch.cat([rows, self.other])
 
 
-def watched(world: World | None = None) -> Watch:
-    watch = Watch(world or World())
+def watched(processes: SingleProcess | None = None) -> Watch:
+    watch = Watch(processes or SingleProcess())
     watch.add(4, {"supervised": ONE, "global": ONE})
     return watch
 

@@ -27,7 +27,7 @@ from torch import Tensor
 from mona_train.config.schema import Config
 from mona_train.data.prepare import STEPS
 from mona_train.data.stream import step_generator, streams
-from mona_train.engine.distributed import World
+from mona_train.engine.distributed import SingleProcess
 from mona_train.engine.ema_teacher import average_, teaching_mode
 from mona_train.engine.optimise import optimiser, rate
 from mona_train.engine.trainer import Trainer
@@ -58,8 +58,8 @@ class Table:
         self.laid: dict[int, dict[int, Tensor]] = {}
 
 
-class Shard(World):
-    """One of two micro-batches, as a world of its own; everything goes through Python."""
+class Shard(SingleProcess):
+    """One of two micro-batches, as a process of its own; everything goes through Python."""
 
     size = len(RANKS)
 
@@ -118,8 +118,8 @@ def in_one_process(config: Config, dropout: list[list[int]]) -> dict[str, Any]:
     cache, parts = data_of()
     trainer = Trainer(config, cache, parts, cache.task, Fabric(accelerator="cpu", devices=1))
     table = Table()
-    worlds = [Shard(rank, table) for rank in RANKS]
-    both = [streams(cache, parts, (2, 2), seed=config.seed, rank=rank, world=2) for rank in RANKS]
+    shards = [Shard(rank, table) for rank in RANKS]
+    both = [streams(cache, parts, (2, 2), seed=config.seed, rank=rank, world_size=2) for rank in RANKS]
     steps: list[Record] = []
     while not trainer.finished:
         number, before = trainer.number, trainer.span
@@ -146,7 +146,7 @@ def in_one_process(config: Config, dropout: list[list[int]]) -> dict[str, Any]:
                 student=trainer.student,
                 teacher=trainer.teacher,
                 generator=step_generator(config.seed, rank, trainer.number),
-                world=worlds[rank],
+                processes=shards[rank],
             )
             torch.manual_seed(dropout[trainer.number][rank])
             found: Losses = stages[rank].losses(step)
@@ -161,11 +161,11 @@ def in_one_process(config: Config, dropout: list[list[int]]) -> dict[str, Any]:
             {
                 "losses": [{name: loss.detach() for name, loss in found.items()} for found in losses],
                 "gradients": gradients_of(student),
-                "totals": [world.totals[:] for world in worlds],
+                "totals": [shard.totals[:] for shard in shards],
             }
         )
-        for world in worlds:
-            world.totals.clear()
+        for shard in shards:
+            shard.totals.clear()
         update.step()
         update.zero_grad()
         average_(teacher, student, config.ema)

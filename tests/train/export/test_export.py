@@ -460,9 +460,9 @@ def test_a_graph_that_tensorrt_could_not_take_is_refused(int8, change):
 def test_what_training_saw(tmp_path):
     from helpers.small_runs import small_cache
 
-    from mona_train.data.seen import seen
+    from mona_train.data.training_ranges import training_ranges
 
-    found = seen(small_cache())
+    found = training_ranges(small_cache())
     assert found["slice spacing"] == (8.0, 8.0)
     assert found["in-plane spacing"] == (1.0, 1.0)
     assert replace(TASK, seen=found) == type(TASK).from_json(replace(TASK, seen=found).to_json())

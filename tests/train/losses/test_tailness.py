@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mona_kernels.ops.contrast import MODES
-from mona_train.engine.distributed import World
+from mona_train.engine.distributed import SingleProcess
 from mona_train.losses.tailness import Tailness
 from mona_train.networks.representation import RepresentationHead
 
@@ -202,7 +202,7 @@ def test_the_loss_and_the_graph_have_temperatures_of_their_own(mode: str) -> Non
     compare(run(loss, b, both), oracle.step([b], both, 0)[0], b, both[0])
 
 
-class Together(World):
+class Together(SingleProcess):
     """Processes as threads that meet at a barrier."""
 
     def __init__(self, rank: int, size: int, barrier: Barrier, shelf: dict[int, Tensor]) -> None:
@@ -229,7 +229,7 @@ def test_two_processes_share_means_and_rings_and_draw_for_themselves(mode: str) 
         found: dict[int, Tensor] = {}
 
         def work(r: int, step: int = step, batches: list[Batch] = batches, found: dict[int, Tensor] = found) -> None:
-            found[r] = run(loss[r], batches[r], both, step=step, world=Together(r, 2, barrier, shelf))
+            found[r] = run(loss[r], batches[r], both, step=step, processes=Together(r, 2, barrier, shelf))
 
         threads = [Thread(target=work, args=(r,)) for r in range(2)]
         for thread in threads:
@@ -300,9 +300,9 @@ def test_no_row_of_zeros_is_ever_a_key(mode: str) -> None:
 
 def test_same_seed_same_draws_and_every_process_its_own() -> None:
     spy, both, b = Spy(), heads(), batch([0, 1, 2], 3, 0)
-    second = World()
+    second = SingleProcess()
     second.rank = 1
-    for here in ({}, {}, {"world": second}, {"step": 1}, {"seed": SEED + 1}):
+    for here in ({}, {}, {"processes": second}, {"step": 1}, {"seed": SEED + 1}):
         loss = spy.on(Tailness(3, DIM, **SMALL).double())
         run(loss, b, both, **here)
     (queries, _, rings, rest), same, *others = spy.seen

@@ -18,7 +18,7 @@ from helpers.told import by_hand, slices, told_step, turned
 from torch import Tensor
 
 from mona_train.data.stream import UnlabelledBatch
-from mona_train.engine.distributed import World
+from mona_train.engine.distributed import SingleProcess
 from mona_train.methods.acr import ACR
 from mona_train.methods.base import Step
 
@@ -82,14 +82,14 @@ def test_the_student_moves_towards_the_teachers_neighbours_that_show_other_slice
 
 
 def test_rows_and_slices_of_every_process_enter_the_bank() -> None:
-    class Two(World):
+    class Two(SingleProcess):
         rank, size = 0, 2
 
         def gather(self, rows: Tensor) -> Tensor:
             return torch.cat([rows, -rows]).detach()  # of slices that nobody knows, being negative
 
     stage = stage_of(ACR, principles=("diversity",), bank=6)
-    step = replace(told_step(stage, LABELLED, UNLABELLED), world=Two())
+    step = replace(told_step(stage, LABELLED, UNLABELLED), processes=Two())
     stage.losses(step)
     assert stage.bank.full
     torch.testing.assert_close(stage.bank.rows[3:], -stage.bank.rows[:3])

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from mona_kernels.ops import NATIVE, REFERENCE
 from mona_train import augment
-from mona_train.engine.distributed import World
+from mona_train.engine.distributed import SingleProcess
 from mona_train.methods import acr
 from mona_train.methods.acr import ACR
 from mona_train.methods.base import Losses, Step
@@ -232,7 +232,7 @@ def test_the_second_pass_leaves_the_networks_memory_as_it_found_it() -> None:
 
 def test_the_contrast_gets_the_students_queries_and_the_teachers_keys() -> None:
     stage = stage_of(ACR, **SMALL)
-    step = replace(told_step(stage), seed=7, number=12, index=3, world=World())
+    step = replace(told_step(stage), seed=7, number=12, index=3, processes=SingleProcess())
     given: list[Any] = []
     stage.tailness.register_forward_pre_hook(lambda _, args, more: given.extend([args, more]), with_kwargs=True)
     seen = watch(stage, step)
@@ -245,4 +245,4 @@ def test_the_contrast_gets_the_students_queries_and_the_teachers_keys() -> None:
     assert torch.equal(labels, seen.labels)
     torch.testing.assert_close(confidence, seen.confidence)
     assert student is step.student["representation"] and teacher is step.teacher["representation"]
-    assert more["seed"] == 7 and more["step"] == 12 and more["world"] is step.world
+    assert more["seed"] == 7 and more["step"] == 12 and more["processes"] is step.processes

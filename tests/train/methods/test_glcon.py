@@ -20,7 +20,7 @@ from helpers.steps import (
 )
 from torch import Tensor, nn
 
-from mona_train.engine.distributed import World
+from mona_train.engine.distributed import SingleProcess
 from mona_train.losses.neighbours import nearest_neighbours
 from mona_train.losses.relational import relational_kl
 from mona_train.losses.supervised import supervised
@@ -115,14 +115,14 @@ def test_the_bank_takes_the_teachers_embeddings_of_all_slices_after_the_losses()
 
 
 def test_embeddings_of_every_process_enter_the_bank() -> None:
-    class Two(World):
+    class Two(SingleProcess):
         rank, size = 0, 2
 
         def gather(self, rows: Tensor) -> Tensor:
             return torch.cat([rows, -rows]).detach()
 
     stage = stage_of(GLCon, bank=12, windows=2)
-    step = replace(step_of(stage), world=Two())
+    step = replace(step_of(stage), processes=Two())
     stage.losses(step)
     assert stage.slices.full and stage.crops.full
     torch.testing.assert_close(stage.slices.rows[6:], -stage.slices.rows[:6])
