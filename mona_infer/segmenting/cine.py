@@ -1,11 +1,11 @@
-"""A heart's beat in numbers: end-diastole, end-systole and ejection fraction from a mask of every frame."""
+"""End-diastole, end-systole and ejection fraction from the masks of a cine's frames."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-# What data sets call the cavity of the left ventricle (ACDC, M&Ms, MMWHS, EMIDEC and their converters).
+# Names that data sets use for the left-ventricular cavity (ACDC, M&Ms, MMWHS, EMIDEC and their converters).
 LEFT_VENTRICLE = {
     *("lv", "lvc", "lvcavity", "lvbp", "lvbloodpool", "lvendo"),
     *("leftventricle", "leftventriclecavity", "leftventricularcavity", "leftventriclebloodpool"),
@@ -14,16 +14,15 @@ LEFT_VENTRICLE = {
 
 
 def left_ventricle(names: list[str]) -> str | None:
-    """The one class that is the left ventricle by its name; none where no or several are."""
-    found = [name for name in names if re.sub(r"[^a-z]", "", name.lower()) in LEFT_VENTRICLE]
-    return found[0] if len(found) == 1 else None
+    """The class named like the left ventricle; None if there is not exactly one."""
+    matches = [name for name in names if re.sub(r"[^a-z]", "", name.lower()) in LEFT_VENTRICLE]
+    return matches[0] if len(matches) == 1 else None
 
 
 def ejection(frames: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """ED is the frame in which the left ventricle is largest, ES the one in which it is smallest.
+    """ED is the frame where the left ventricle is largest, ES the one where it is smallest.
 
-    `frames` are the findings of each frame by class.  Nothing is told where no class is the left ventricle, or where it
-    was found in no frame.
+    `frames` has the measurements of each frame by class.  None if no class is the left ventricle, or it is in no frame.
     """
     name = left_ventricle(list(frames[0]))
     if name is None:

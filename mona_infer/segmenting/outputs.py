@@ -17,7 +17,7 @@ from mona_infer.segmenter import Segmentation
 from mona_infer.segmenting.cine import ejection
 from mona_infer.segmenting.jobs import Job
 from mona_infer.segmenting.report import COLUMNS, findings, preview, scores
-from mona_infer.segmenting.warnings import doubts
+from mona_infer.segmenting.warnings import training_differences
 from mona_infer.volume import Volume
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Output:
         if not self._frames:
             notes = found.mask.notes if frames == 1 else [n for n in found.mask.notes if not n.startswith("frame ")]
             self._case["spacing"] = [round(s, 6) for s in found.mask.spacing]
-            self._case["warnings"] = [*notes, *doubts(found.stack)]
+            self._case["warnings"] = [*notes, *training_differences(found.stack)]
             if frames > 1:
                 times, step = found.mask.times, interval(found.mask.times)
                 self._case["frame_times_ms"] = [round(1e3 * t, 3) for t in times] or None
