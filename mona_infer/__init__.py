@@ -29,7 +29,7 @@ __all__ = [
     "read_volume",
 ]
 
-_HOMES = {
+_MODULES = {
     "Segmenter": "segmenter",
     "Task": "task",
     "Volume": "volume",
@@ -39,9 +39,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs NumPy only when it is asked for: `mona --help` has no use for it."""
-    if name not in _HOMES:
+    """Import what needs NumPy only on first use: `mona --help` does without it."""
+    if name not in _MODULES:
         raise AttributeError(f"module 'mona_infer' has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(f"mona_infer.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"mona_infer.{_MODULES[name]}"), name)

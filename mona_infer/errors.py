@@ -14,12 +14,12 @@ class InputError(MonaError):
 
 
 class CheckFailed(MonaError):
-    """The command ran, and what it checked did not hold."""
+    """The command ran, but a check failed."""
 
     exit_code = 1
 
 
 class MissingPart(MonaError):
-    """An optional package is not installed; the message carries the command that installs it."""
+    """An optional package is not installed; the message gives the command that installs it."""
 
     exit_code = 3

@@ -1,4 +1,4 @@
-"""`Volume`: voxels in file order together with the geometry and history that give them meaning."""
+"""`Volume`: voxels in file order, with their geometry and where they came from."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from mona_kernels.native import at_right_angles
 class Volume:
     """A 3-D scan or mask on its own grid.
 
-    `voxels` keep the dtype they were stored with; an intensity is `slope * voxel + intercept`.
-    `affine` maps voxel indices (i, j, k) to world millimetres in the RAS+ convention of NIfTI.
+    `voxels` keep the dtype of the file; an intensity is `slope * voxel + intercept`.  `affine` maps voxel indices
+    (i, j, k) to world coordinates in millimetres, in NIfTI's RAS+ convention.
     """
 
     voxels: NDArray[Any]  # i j k
@@ -26,14 +26,14 @@ class Volume:
     slope: float = 1.0
     intercept: float = 0.0
     source: str = "array"
-    modality: str | None = None  # "CT", "MR", ... where the file says so
-    header: Any = None  # the NIfTI header, so that a mask can repeat its codes and quaternions to the bit
-    notes: tuple[str, ...] = ()  # what the reader noticed and the user should hear
-    frames: int = 1  # in the file that this one was read from
-    times: tuple[float, ...] = ()  # of a DICOM cine: seconds from its first frame to each, where the files say so
-    origin: tuple[Any, ...] = ()  # of a DICOM series, where asked for: header and frame number of each slice k
-    names: Mapping[int, str] = field(default_factory=dict)  # of label ids, where the file has them
-    sparse: bool = False  # a DICOM-SEG leaves out slices without labels: all around this volume is background
+    modality: str | None = None  # "CT", "MR", ... if the file says so
+    header: Any = None  # the NIfTI header, so that a mask can copy its codes and quaternions exactly
+    notes: tuple[str, ...] = ()  # what the reader assumed or corrected, for the user to see
+    frames: int = 1  # how many frames the file has
+    times: tuple[float, ...] = ()  # DICOM cine only: seconds from the first frame to each, if the files say so
+    origin: tuple[Any, ...] = ()  # DICOM only, on request: header and frame number of each slice k
+    names: Mapping[int, str] = field(default_factory=dict)  # label id -> name, if the file has names
+    sparse: bool = False  # a DICOM-SEG leaves out empty slices: everything outside this volume is background
 
     def __post_init__(self) -> None:
         if self.voxels.ndim != 3 or 0 in self.voxels.shape:
@@ -44,10 +44,10 @@ class Volume:
         if min(spacing) < 1e-4 or max(spacing) > 1e4:
             raise InputError(f"{self.source}: voxel spacing {spacing} mm is not plausible")
         if np.abs(self.affine[:3, 3]).max() > 1e6:
-            raise InputError(f"{self.source}: the affine puts it more than a kilometre away, which is not plausible")
-        # An affine whose axes (nearly) share a plane maps the volume onto a sheet: no geometry can be kept.
+            raise InputError(f"{self.source}: the affine places it more than a kilometre away, which is not plausible")
+        # If the axes (nearly) lie in one plane, the affine flattens the volume: its geometry is lost.
         if abs(np.linalg.det(self.affine[:3, :3] / spacing)) < 0.05:
-            raise InputError(f"{self.source}: the affine is singular, the voxel axes do not span space")
+            raise InputError(f"{self.source}: the affine is singular: the voxel axes do not span three dimensions")
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -56,19 +56,21 @@ class Volume:
 
     @property
     def spacing(self) -> tuple[float, float, float]:
-        """Millimetres between neighbours along i, j and k."""
+        """Millimetres between neighbouring voxels along i, j and k."""
         a, b, c = np.sqrt((self.affine[:3, :3] ** 2).sum(axis=0))
         return float(a), float(b), float(c)
 
     @property
     def steps(self) -> NDArray[np.float64]:
-        """From a voxel to its neighbour along i, j and k, as rows in world millimetres; of a tilted gantry not
-        orthogonal, so that the spacing alone does not tell how far apart two voxels are."""
+        """The step to the next voxel along i, j and k, one row each, in world millimetres.
+
+        With a tilted gantry the steps are not orthogonal, so the spacing alone does not give distances.
+        """
         return np.ascontiguousarray(self.affine[:3, :3].T)
 
     @property
     def diagonal(self) -> float:
-        """Millimetres between the outermost corners: the distance a missed structure is charged."""
+        """Millimetres between opposite corners: the distance that a missed structure is scored with."""
         if not at_right_angles(self.steps):
             corners = np.array([[1, 1, 1], [1, 1, -1], [1, -1, 1], [-1, 1, 1]]) * self.shape
             return float(np.sqrt(((corners @ self.steps) ** 2).sum(axis=1)).max())
@@ -76,7 +78,7 @@ class Volume:
         return float(np.sqrt((extent**2).sum()))
 
     def intensities(self, plane: NDArray[Any]) -> NDArray[np.float32]:
-        """A part of `voxels` as float32 intensities (always a fresh array)."""
+        """Part of `voxels` as float32 intensities (always a new array)."""
         values = plane.astype(np.float32)
         if self.slope != 1.0:
             values *= np.float32(self.slope)
@@ -85,7 +87,7 @@ class Volume:
         return values
 
     def with_voxels(self, voxels: NDArray[Any]) -> Volume:
-        """Other voxels on this grid: a mask for a scan, say."""
+        """The same grid with other voxels, for example the mask of a scan."""
         if voxels.shape != self.voxels.shape:
             raise ValueError(f"expected voxels of shape {self.voxels.shape}, found {voxels.shape}")
         return replace(self, voxels=voxels, slope=1.0, intercept=0.0)

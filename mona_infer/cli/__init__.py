@@ -1,1 +1,1 @@
-"""The `mona` command: `main` has the table of commands, each other file one of them."""
+"""The `mona` command: `main` has the table of commands; most other files are one command each."""

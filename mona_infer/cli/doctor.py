@@ -1,4 +1,4 @@
-"""`mona doctor`: which engines, devices and kernels work here, and the command that mends what does not."""
+"""`mona doctor`: which engines, devices and kernels work on this machine, and how to fix those that do not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Finding:
 def doctor(
     json_path: str | None = typer.Option(None, "--json", metavar="[FILE]", help="Write one JSON object."),
 ) -> None:
-    """Show which engines, devices and kernels work here, and how to install those that do not."""
+    """Show which engines, devices and kernels work on this machine, and how to install the others."""
     findings = examine()
     text = json.dumps({"mona": __version__, "findings": [asdict(f) for f in findings]}, indent=2)
     if json_path == "-":
@@ -60,7 +60,7 @@ def _kernels() -> Finding:
     try:
         from mona_kernels.native import cores
     except ImportError as error:
-        return Finding("C++ kernels", "broken", f"the compiled module does not load ({error})", "make install")
+        return Finding("C++ kernels", "broken", f"the compiled module cannot be loaded ({error})", "make install")
     return Finding("C++ kernels", "ok", f"{cores()} core(s)")
 
 
@@ -76,36 +76,36 @@ def _onnx_runtime() -> list[Finding]:
     try:
         providers = ", ".join(p.removesuffix("ExecutionProvider") for p in onnx_runtime().get_available_providers())
     except Exception as error:  # a broken native library can raise anything at import
-        return [Finding("ONNX Runtime", "broken", f"does not import ({error})", _install("cpu", "onnxruntime"))]
+        return [Finding("ONNX Runtime", "broken", f"cannot be imported ({error})", _install("cpu", "onnxruntime"))]
     return [Finding("ONNX Runtime", "ok", f"{cpu or gpu}, runs on {providers}")]
 
 
 def _other_engines() -> list[Finding]:
-    """One line for each runtime beside ONNX Runtime, whose two builds have a line of their own."""
-    found = []
+    """One line for each runtime other than ONNX Runtime."""
+    findings = []
     for name, kind in engines().items():
         if not kind.package.startswith("onnxruntime"):
             at = version(kind.package)
             detail = f"{at}, --engine {name}" if at else f"only for --engine {name}: {kind.summary}"
             remedy = "" if at else _install(kind.extra, kind.package)
-            found.append(Finding(kind.package, "ok" if at else "missing", detail, remedy))
-    return found
+            findings.append(Finding(kind.package, "ok" if at else "missing", detail, remedy))
+    return findings
 
 
 def _training() -> list[Finding]:
-    found = version("torch")
-    if not found:
+    installed = version("torch")
+    if not installed:
         missing = install_command(*requirements("train").values())
         return [Finding("PyTorch", "missing", "needed to train and export", missing)]
-    findings = [Finding("PyTorch", "ok", f"{found}, {_devices()}")]
+    findings = [Finding("PyTorch", "ok", f"{installed}, {_devices()}")]
     triton = version("triton")
     if triton:
         findings.append(Finding("Triton", "ok", triton))
     elif sys.platform == "linux":
-        findings.append(Finding("Triton", "missing", "GPU kernels", _install("train", "triton")))
+        findings.append(Finding("Triton", "missing", "needed for GPU kernels", _install("train", "triton")))
     absent = [r for name, r in requirements("train").items() if name not in ("torch", "triton") and not version(name)]
     if absent:
-        findings.append(Finding("training", "missing", "more packages are needed", install_command(*absent)))
+        findings.append(Finding("training", "missing", "needs more packages", install_command(*absent)))
     return findings
 
 
@@ -115,22 +115,22 @@ def _devices() -> str:
 
         names = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
     except Exception as error:  # as above
-        return f"does not import ({error})"
+        return f"cannot be imported ({error})"
     return ", ".join(names) or "no CUDA device"
 
 
 def _codecs() -> Finding:
     absent = [r for name, r in requirements("dicom").items() if not version(name)]
     if absent:
-        return Finding("DICOM codecs", "missing", "only for compressed DICOM", install_command(*absent))
+        return Finding("DICOM codecs", "missing", "only to read compressed DICOM", install_command(*absent))
     return Finding("DICOM codecs", "ok", "compressed DICOM can be read")
 
 
 def _highdicom() -> Finding:
-    found = version("highdicom")
-    if found:
-        return Finding("highdicom", "ok", f"{found}, masks can be written as DICOM-SEG")
-    return Finding("highdicom", "missing", "only for masks as DICOM-SEG", _install("dicom-seg", "highdicom"))
+    installed = version("highdicom")
+    if installed:
+        return Finding("highdicom", "ok", f"{installed}, masks can be written as DICOM-SEG")
+    return Finding("highdicom", "missing", "only to write masks as DICOM-SEG", _install("dicom-seg", "highdicom"))
 
 
 def _install(extra: str, package: str) -> str:

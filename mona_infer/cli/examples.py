@@ -1,4 +1,4 @@
-"""Commands to start from, shown at the end of each command's help."""
+"""Example commands, shown at the end of each command's help."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ EXAMPLES = {
 
 
 def shown(command: str) -> str | None:
-    """The examples of a command, or of none, as its help shows them."""
+    """The examples of a command as shown in its help; None if it has none."""
     return "\n".join(["Examples:", *(f"  {line}" for line in EXAMPLES[command])]) if command in EXAMPLES else None

@@ -1,4 +1,4 @@
-"""The `mona` command: a table of commands, each imported only when it is called, and the exit codes.
+"""The `mona` command: the table of commands, each imported only when called, and the exit codes.
 
 0 done, 1 a check failed, 2 bad usage or input, 3 a missing optional part, 130 interrupted.
 """
@@ -15,20 +15,20 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from mona_infer import __version__
-from mona_infer.cli.pipes import outlive_readers
+from mona_infer.cli.pipes import ignore_broken_pipes
 from mona_infer.errors import MonaError
 
 # name -> ("module:function" or "module:Typer", what `mona --help` says).  Only here may mona_infer name mona_train.
 COMMANDS = {
-    "train": ("mona_train.cli.train:train", "Train a network from many scans and few labels."),
-    "export": ("mona_train.cli.export:export", "Make a model file of a run, and check it against the run."),
+    "train": ("mona_train.cli.train:train", "Train a network on many scans and few labels."),
+    "export": ("mona_train.cli.export:export", "Export a run as a model file, and check it against the run."),
     "segment": ("mona_infer.cli.segment:segment", "Segment a scan, or a folder of scans, with an exported model."),
     "evaluate": ("mona_infer.cli.evaluate:evaluate", "Measure masks against references: DSC, NSD, ASD, HD95."),
     "data": ("mona_train.cli.data:app", "Prepare a data set, check it, show what is in it."),
     "demo": ("mona_train.cli.demo:demo", "Train on a small phantom, compare with supervised learning, draw a picture."),
-    "doctor": ("mona_infer.cli.doctor:doctor", "Show which parts work here, and how to install those that do not."),
+    "doctor": ("mona_infer.cli.doctor:doctor", "Show what works on this machine, and how to install the rest."),
 }
-# What of the optional packages a command cannot begin without: one that is missing is named before any work is done.
+# Optional packages that a command cannot start without: a missing one is reported before any work is done.
 NEEDS = {
     "train": ("torch", "lightning_fabric", "safetensors"),
     "export": ("torch", "onnx", "onnxscript", "safetensors"),
@@ -37,7 +37,7 @@ NEEDS = {
 
 
 class LazyCommand(TyperCommand):
-    """A name and a help line until it is called; then it makes way for the real command."""
+    """A name and a help line; the real command is imported when it is called."""
 
     def __init__(self, name: str, target: str, summary: str) -> None:
         super().__init__(name, help=summary)
@@ -59,13 +59,13 @@ class LazyCommand(TyperCommand):
 
 
 class OutputCommand(TyperCommand):
-    """Lets `--json` and `--csv` stand alone (standard output) or name a file of that suffix."""
+    """Lets `--json` and `--csv` be given alone (standard output) or with a file of that suffix."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         for param in self.get_params(ctx):
             if getattr(param, "is_flag", False):
                 param.metavar = ""  # else typer shows <bool>, as if it took a value
-        # typer keeps the ends of a docstring's lines; a paragraph is to fill the terminal
+        # typer keeps a docstring's line breaks; a paragraph should fill the terminal
         self.help = "\n\n".join(" ".join(part.split()) for part in (self.help or "").split("\n\n"))
         super().format_help(ctx, formatter)
 
@@ -89,8 +89,8 @@ class LazyGroup(TyperGroup):
         return LazyCommand(cmd_name, *COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        # Not options to typer: reading even their defaults would import pydantic, 0.1 s before every command.
-        if ctx.resilient_parsing:  # a shell asks how to go on
+        # Not typer options: even reading their defaults would import pydantic, 0.1 s before every command.
+        if ctx.resilient_parsing:  # shell completion
             return super().parse_args(ctx, args)
         if args[:1] in (["--install-completion"], ["--show-completion"]):
             from mona_infer.cli.completion import complete
@@ -117,13 +117,13 @@ def mona() -> None:
     """Segment medical volumes from hundreds of scans and a handful of labels.
 
     `mona COMMAND --help` explains a command and `mona --version` prints the
-    version. `mona --install-completion` lets the Tab key complete commands.
+    version. `mona --install-completion` sets up Tab completion.
     """
 
 
 def main() -> NoReturn:
-    """Run a command; whatever the user can mend ends as one sentence on standard error."""
-    outlive_readers()
+    """Run a command; anything the user can fix is reported as one sentence on standard error."""
+    ignore_broken_pipes()
     if "_MONA_COMPLETE" in os.environ:
         from mona_infer.cli.completion import prepare
 
@@ -142,15 +142,15 @@ def main() -> NoReturn:
             raise
         code = _complain(str(part), part.exit_code)
     except MemoryError:
-        code = _complain("there is not enough memory for this; try a smaller volume or close other programs", 2)
-    except OSError as error:  # a full disk, a folder without rights: the user's to mend, wherever it shows
+        code = _complain("not enough memory; try a smaller volume or close other programs", 2)
+    except OSError as error:  # a full disk, missing permissions: the user can fix it, wherever it happens
         code = _complain(f"{error.filename or 'input or output'}: {error.strerror or error}", 2)
     except Exception as error:
         if not hasattr(error, "format_message"):  # typer's own usage errors; anything else is a bug in mona
             raise
         hint = getattr(getattr(error, "ctx", None), "command_path", "mona")
-        words = error.format_message().rstrip(".")  # none where the help was shown for want of arguments
-        code = _complain(f"{words} (see `{hint} --help`)", 2) if words else 2
+        message = error.format_message().rstrip(".")  # empty if help was shown because there were no arguments
+        code = _complain(f"{message} (see `{hint} --help`)", 2) if message else 2
     sys.exit(code)
 
 

@@ -1,6 +1,6 @@
-"""Output that nobody reads any more: `mona segment scans --out masks | head -1` still makes every mask.
+"""Keep running after the reader of a pipe has gone: `mona segment scans --out masks | head -1` still makes every mask.
 
-Else the first line after the reader has gone would end the command half-way, and typer and rich end it with code 1.
+Otherwise the first line printed after that would stop the command, and typer and rich would exit with code 1.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import sys
 from typing import Any, TextIO
 
 
-class _Patient(io.FileIO):
-    """A file to which one may go on writing after its reader has gone."""
+class _IgnoresBrokenPipe(io.FileIO):
+    """A file that can still be written to after its reader has gone."""
 
     def write(self, data: Any) -> int:
         try:
@@ -20,17 +20,17 @@ class _Patient(io.FileIO):
             return memoryview(data).nbytes
 
 
-def outlive_readers() -> None:
-    """Let standard output and standard error go on without their readers."""
-    sys.stdout, sys.stderr = _patient(sys.stdout), _patient(sys.stderr)
+def ignore_broken_pipes() -> None:
+    """Let standard output and standard error survive the loss of their readers."""
+    sys.stdout, sys.stderr = _reopened(sys.stdout), _reopened(sys.stderr)
 
 
-def _patient(stream: TextIO) -> TextIO:
-    if not isinstance(stream, io.TextIOWrapper):  # none, or another program's: a test's, a notebook's
+def _reopened(stream: TextIO) -> TextIO:
+    if not isinstance(stream, io.TextIOWrapper):  # None, or replaced by a test or a notebook
         return stream
     stream.flush()
     return io.TextIOWrapper(
-        io.BufferedWriter(_Patient(stream.fileno(), "wb", closefd=False)),
+        io.BufferedWriter(_IgnoresBrokenPipe(stream.fileno(), "wb", closefd=False)),
         stream.encoding,
         stream.errors,
         line_buffering=stream.line_buffering,

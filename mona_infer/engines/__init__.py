@@ -1,1 +1,1 @@
-"""What runs a network: `base` has the protocol and the registry, each other file one runtime."""
+"""Runtimes for the network: `base` has the protocol and the registry, every other file is one runtime."""

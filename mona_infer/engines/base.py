@@ -1,7 +1,7 @@
-"""`Engine`: what runs a model's network; and the registry of engines that `--engine` chooses from.
+"""`Engine`, which runs a model's network, and the registry of engines that `--engine` chooses from.
 
-Every module of this folder with ENGINES in it offers engines: dropping a file in is all it takes.  Help texts, errors
-and `mona doctor` are made from what is found.
+Every module in this folder that defines ENGINES adds engines: a new engine is one new file.  Help texts, errors and
+`mona doctor` are generated from the registry.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ AUTO = "auto"
 
 
 class Engine(Protocol):
-    """A network, ready to run; `description` tells a person what it is and where it runs."""
+    """A network, ready to run; `description` says what runs it and where."""
 
     description: str
-    batch: int  # slices that it likes best at a time
+    batch: int  # slices per call that it runs fastest with
 
     def run(self, slices: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Slices (n, rows, columns), 0..1, of the Task's `input_size` to logits (n, classes, rows, columns)."""
+        """Slices (n, rows, columns) of the Task's `input_size`, from 0 to 1, to logits (n, classes, rows, columns)."""
         ...
 
 
@@ -44,28 +44,28 @@ def in_batches(engine: Engine, slices: NDArray[np.float32]) -> Iterator[tuple[in
 
 @dataclass(frozen=True)
 class Kind:
-    """An engine that can be asked for by name."""
+    """An engine that can be chosen by name."""
 
     summary: str
-    make: Callable[[Model, int], Engine]  # of a model and a number of threads (0: all cores)
-    package: str  # what it runs on, by its name on PyPI
-    extra: str  # of pyproject.toml, which installs it
-    rank: int = 0  # `auto` takes the highest that suits; 0: only when asked for
+    make: Callable[[Model, int], Engine]  # from a model and a number of threads (0: all cores)
+    package: str  # the runtime's name on PyPI
+    extra: str  # the extra in pyproject.toml that installs it
+    rank: int = 0  # `auto` takes the highest rank that suits the model; 0: only by name
     suits: Callable[[Model], bool] = lambda model: True
 
 
 @cache
 def engines() -> dict[str, Kind]:
-    """All of them by name, those that `auto` prefers first."""
-    found: dict[str, Kind] = {}
+    """All engines by name, those that `auto` prefers first."""
+    registry: dict[str, Kind] = {}
     for module in pkgutil.iter_modules(package.__path__):
-        offered: dict[str, Kind] = getattr(importlib.import_module(f"{__package__}.{module.name}"), "ENGINES", {})
-        found |= offered
-    return dict(sorted(found.items(), key=lambda item: (-item[1].rank, item[0])))
+        defined: dict[str, Kind] = getattr(importlib.import_module(f"{__package__}.{module.name}"), "ENGINES", {})
+        registry |= defined
+    return dict(sorted(registry.items(), key=lambda item: (-item[1].rank, item[0])))
 
 
 def choose(name: str, model: Model, *, threads: int = 0) -> Engine:
-    """The engine of that name; `auto`: a TensorRT plan built here, else a GPU, else the processor."""
+    """The named engine; `auto` takes a TensorRT plan built on this machine, else a GPU, else the CPU."""
     known = engines()
     if name in known:
         return known[name].make(model, threads)
@@ -76,6 +76,6 @@ def choose(name: str, model: Model, *, threads: int = 0) -> Engine:
         try:
             if kind.suits(model):
                 return kind.make(model, threads)
-        except MissingPart:  # installed, but it does not start here: a GPU build on a machine without a GPU
+        except MissingPart:  # installed but cannot start: a GPU build on a machine without a GPU
             continue
     return last.make(model, threads)

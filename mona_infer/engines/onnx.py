@@ -1,4 +1,4 @@
-"""ONNX Runtime as an engine: on the processor, on an NVIDIA GPU, and with its TensorRT provider."""
+"""ONNX Runtime as an engine: on the CPU, on an NVIDIA GPU, and with its TensorRT provider."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from mona_infer.models.file import Model
 from mona_infer.system.optional_parts import install_command, requirements, version
 from mona_kernels.native import cores
 
-# Of a batch on the processor: at 256x256 one slice costs as much as in fours and leaves reading and restoring more to
-# overlap with, at 96x96 it costs a tenth more than in eights (`tools/bench_segment.py engines`, docs/results.md).
+# Pixels per batch on the CPU.  At 256x256, slices run as fast one by one as in batches of four, and reading and
+# restoring overlap better; at 96x96, batches of eight save a tenth (`tools/bench_segment.py engines`, docs/results.md).
 PIXELS = 256 * 256
 
 
 class OnnxEngine:
-    """ONNX Runtime.  It is given the bytes whose seal was checked, never a path."""
+    """ONNX Runtime.  It loads the bytes whose seal was checked, never a path."""
 
-    # Each with those that take what it cannot; ours are the first's alone (`mona export` checks that for TensorRT).
+    # Each provider, then its fallbacks.  Our graphs need no fallback (`mona export` checks that for TensorRT).
     PROVIDERS: ClassVar = {
         "cpu": ["CPUExecutionProvider"],
         "cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"],
@@ -36,19 +36,21 @@ class OnnxEngine:
         provider, *others = self.PROVIDERS[device]
         if provider not in ort.get_available_providers():
             needed = install_command(*requirements("gpu").values())
-            raise MissingPart(f"the ONNX Runtime installed here has no {provider}; on a machine with a GPU: {needed}")
+            raise MissingPart(f"the installed ONNX Runtime has no {provider}; on a machine with a GPU, run: {needed}")
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads or cores()
-        options.log_severity_level = 4  # what goes wrong is raised as well
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # reading and restoring need the cores
+        options.log_severity_level = 4  # errors are also raised
+        options.add_session_config_entry(
+            "session.intra_op.allow_spinning", "0"
+        )  # leave the cores to reading and restoring
         chosen = [(provider, tensorrt_options(model) if device == "ort-tensorrt" else {}), *others]
         try:
             self._session = ort.InferenceSession(model.content, options, providers=chosen)
-        except Exception as error:  # the runtime's exceptions have no common base of their own
-            raise InputError(f"{model.path}: ONNX Runtime refuses it ({_first_line(error)})") from error
-        if self._session.get_providers()[0] != provider:  # it falls back to the processor with nothing but a log line
+        except Exception as error:  # the runtime's exceptions share no base class
+            raise InputError(f"{model.path}: ONNX Runtime cannot load it ({_first_line(error)})") from error
+        if self._session.get_providers()[0] != provider:  # it falls back to the CPU with only a log line
             raise MissingPart(
-                f"{provider} does not start here: no GPU, or a driver that does not fit; use --engine cpu"
+                f"{provider} cannot start: there is no GPU, or its driver does not match; use --engine cpu"
             )
         self._input, self._output = _signature(model, self._session)
         self.batch = max(1, PIXELS // math.prod(model.task.input_size)) if device == "cpu" else PROFILE[1]
@@ -66,18 +68,18 @@ def onnx_runtime() -> Any:
         import onnxruntime
     except ImportError as error:
         absent = version("onnxruntime") is None and version("onnxruntime-gpu") is None
-        words = "is not installed" if absent else f"does not load ({_first_line(error)})"
+        problem = "is not installed" if absent else f"cannot be loaded ({_first_line(error)})"
         needed = install_command(*requirements("cpu").values())
-        raise MissingPart(f"ONNX Runtime {words}, and models run on it: {needed}") from error
-    onnxruntime.disable_telemetry_events()  # where the caller's own program had imported it before
+        raise MissingPart(f"ONNX Runtime {problem}, but models need it; run: {needed}") from error
+    onnxruntime.disable_telemetry_events()  # in case the caller's own program had imported it before
     return onnxruntime
 
 
 def tensorrt_options(model: Model) -> dict[str, Any]:
-    """The provider's options: its caches and the profile of a plan.  The precision is the graph's.
+    """The provider's options: its caches and the batch sizes to build for.  The graph sets the precision.
 
-    It names a cached engine after the graph and not after the weights, so that it would run last week's weights for a
-    model that was exported again: every seal has a folder of its own.
+    The provider names a cached engine after the graph, not the weights.  A model that was exported again would run with
+    the old weights, so every seal gets its own cache folder.
     """
     shape = "x".join(map(str, (1, *model.task.input_size)))
     profile = {
@@ -92,12 +94,14 @@ def tensorrt_options(model: Model) -> dict[str, Any]:
 
 
 def _signature(model: Model, session: Any) -> tuple[str, str]:
-    """Names of the one input and the one output, whose shapes must be those of the Task."""
+    """Names of the single input and output, whose shapes must match the Task."""
     task, inputs, outputs = model.task, session.get_inputs(), session.get_outputs()
     wanted = [[1, *task.input_size], [len(task.classes), *task.input_size]]
     found = [[list(end.shape[1:]) for end in ends] for ends in (inputs, outputs)]
     if found != [[shape] for shape in wanted] or {e.type for e in (*inputs, *outputs)} != {"tensor(float)"}:
-        raise InputError(f"{model.path}: its network takes and gives {found}, its Task says {wanted}")
+        raise InputError(
+            f"{model.path}: the network's input and output shapes are {found}, but its Task needs {wanted}"
+        )
     return inputs[0].name, outputs[0].name
 
 
@@ -110,9 +114,7 @@ def _has_cuda(model: Model) -> bool:
 
 
 ENGINES = {
-    "cpu": Kind(
-        "ONNX Runtime on the processor", lambda model, n: OnnxEngine(model, threads=n), "onnxruntime", "cpu", rank=1
-    ),
+    "cpu": Kind("ONNX Runtime on the CPU", lambda model, n: OnnxEngine(model, threads=n), "onnxruntime", "cpu", rank=1),
     "cuda": Kind(
         "ONNX Runtime on an NVIDIA GPU",
         lambda model, n: OnnxEngine(model, device="cuda", threads=n),
@@ -122,7 +124,7 @@ ENGINES = {
         suits=_has_cuda,
     ),
     "ort-tensorrt": Kind(
-        "ONNX Runtime's TensorRT provider, which builds its engine here and keeps it beside the model",
+        "ONNX Runtime's TensorRT provider, which builds its engine on first use and caches it next to the model",
         lambda model, n: OnnxEngine(model, device="ort-tensorrt", threads=n),
         "onnxruntime-gpu",
         "gpu",

@@ -1,7 +1,7 @@
-"""A TensorRT plan as an Engine, after the documentation of TensorRT 11 (Python API, "The Runtime").
+"""A TensorRT plan as an engine, following the documentation of TensorRT 11 (Python API, "The Runtime").
 
-A plan fits one TensorRT version and one GPU, and loading it runs code from it.  So `mona export --format trt` writes
-beside it, as model.plan.json, for what it was built and the SHA-256 of the plan and of the model it was built from; a
+A plan works with one TensorRT version on one GPU, and loading it runs code from it.  So `mona export --format trt`
+also writes model.plan.json: the version and GPU it was built for, and the SHA-256 of the plan and of its model.  A
 plan that does not match is refused before TensorRT sees it.
 """
 
@@ -23,31 +23,31 @@ from mona_infer.system.optional_parts import install_command, requirements
 PROFILE = (1, 16, 64)  # fewest, usual and most slices at a time
 
 
-def plan_of(model: Model) -> Path:
+def plan_path(model: Model) -> Path:
     return model.path.with_suffix(".plan")
 
 
 def usable() -> str:
-    """Why TensorRT cannot be used here, in words; empty where it can."""
+    """Why TensorRT cannot be used on this machine; empty if it can."""
     try:
         import tensorrt  # noqa: F401
         from cuda.bindings import runtime
-    except Exception as error:  # a package that is missing, or whose native library does not load
-        return f"TensorRT is not installed here ({' '.join(str(error).split())[:200]})"
+    except Exception as error:  # the package is missing, or its native library does not load
+        return f"TensorRT is not installed ({' '.join(str(error).split())[:200]})"
     status, count = runtime.cudaGetDeviceCount()
-    return "" if int(status) == 0 and count > 0 else "there is no NVIDIA GPU here, or its driver does not answer"
+    return "" if int(status) == 0 and count > 0 else "there is no NVIDIA GPU, or its driver does not respond"
 
 
 def require() -> None:
-    """TensorRT and a GPU, or one sentence on what is missing."""
+    """Refuse to continue without TensorRT and a GPU."""
     why = usable()
     if why:
         needed = install_command(*requirements("gpu").values())
-        raise MissingPart(f"{why}; on a machine with an NVIDIA GPU: {needed}")
+        raise MissingPart(f"{why}; on a machine with an NVIDIA GPU, run: {needed}")
 
 
 def identity() -> dict[str, str]:
-    """What a plan depends on: it is rebuilt when either changes."""
+    """The TensorRT version and GPU that a plan depends on; if either changes, it must be rebuilt."""
     import tensorrt as trt
     from cuda.bindings import runtime
 
@@ -57,9 +57,9 @@ def identity() -> dict[str, str]:
 
 
 class TensorrtEngine:
-    """Runs a plan on GPU 0: the one beside the model, or `plan`, just built.
+    """Runs a plan on GPU 0: `plan` if given, else the file next to the model.
 
-    Buffers are made once, for the largest batch of the profile.
+    Buffers are allocated once, for the largest batch of the profile.
     """
 
     def __init__(self, model: Model, plan: bytes | None = None) -> None:
@@ -73,9 +73,7 @@ class TensorrtEngine:
         self._runtime = trt.Runtime(self._logger)
         self._engine = self._runtime.deserialize_cuda_engine(plan)
         if self._engine is None:
-            raise InputError(
-                f"{plan_of(model)}: TensorRT cannot load it; build it again with `mona export --format trt`"
-            )
+            raise InputError(f"{plan_path(model)}: TensorRT cannot load it; rebuild it with `mona export --format trt`")
         self._context = self._engine.create_execution_context()
         self._stream = _checked(runtime.cudaStreamCreate())
         rows, columns = model.task.input_size
@@ -113,9 +111,9 @@ class TensorrtEngine:
 
 
 def build_plan(model: Model, *, timing: bytes = b"") -> tuple[bytes, bytes]:
-    """The plan of a model for this GPU, and the timing cache for the next build.
+    """A plan of the model for this GPU, and the timing cache for the next build.
 
-    TensorRT 11 knows strongly typed networks only: the precision is what the ONNX graph says.
+    TensorRT 11 only has strongly typed networks: the ONNX graph sets the precision.
     """
     require()
     import tensorrt as trt
@@ -129,14 +127,14 @@ def build_plan(model: Model, *, timing: bytes = b"") -> tuple[bytes, bytes]:
         raise InputError(f"{model.path}: TensorRT cannot read it ({' '.join(why.split())[:300]})")
     config = builder.create_builder_config()
     cache = config.create_timing_cache(timing) or config.create_timing_cache(b"")  # None: damaged
-    if not config.set_timing_cache(cache, ignore_mismatch=False):  # of another GPU or version
+    if not config.set_timing_cache(cache, ignore_mismatch=False):  # from another GPU or version
         config.set_timing_cache(config.create_timing_cache(b""), ignore_mismatch=False)
     profile = builder.create_optimization_profile()
     profile.set_shape("slices", *((n, 1, *model.task.input_size) for n in PROFILE))
     config.add_optimization_profile(profile)
     plan = builder.build_serialized_network(network, config)
     if plan is None:
-        raise InputError(f"{model.path}: TensorRT could not build a plan of it for this GPU")
+        raise InputError(f"{model.path}: TensorRT could not build a plan from it for this GPU")
     return bytes(plan), bytes(config.get_timing_cache().serialize())
 
 
@@ -146,19 +144,19 @@ def facts_of(model: Model, plan: bytes) -> dict[str, str]:
 
 
 def read_plan(model: Model) -> bytes:
-    """The plan beside a model, checked against what was written when it was built."""
-    path = plan_of(model)
+    """The plan next to a model, checked against what was recorded when it was built."""
+    path = plan_path(model)
     again = "build it with `mona export --format trt` on this machine"
     try:
         content = path.read_bytes()
         facts = json.loads(path.with_suffix(".plan.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} is not there or not whole ({error}); {again}") from error
+        raise InputError(f"{path} is missing or incomplete ({error}); {again}") from error
     wanted = facts_of(model, content)
     if not isinstance(facts, dict) or facts.get("sha256") != wanted["sha256"]:
         raise InputError(f"{path} is damaged or was changed after it was built; {again}")
     if facts.get("model") != wanted["model"]:
-        raise InputError(f"{path} was built from another model than {model.path}; {again}")
+        raise InputError(f"{path} was not built from {model.path}; {again}")
     here = identity()
     if any(facts.get(key) != value for key, value in here.items()):
         raise InputError(f"{path} was built for TensorRT {facts.get('tensorrt')} on {facts.get('gpu')}; {again}")
@@ -166,7 +164,7 @@ def read_plan(model: Model) -> bytes:
 
 
 def _checked(result: Any) -> Any:
-    """What a call of cuda.bindings gave, without its status; the status itself where it is an error."""
+    """The result of a cuda.bindings call without its status; raises if the status is an error."""
     status, *values = result
     if int(status) != 0:
         raise RuntimeError(f"CUDA: {status}")
@@ -180,6 +178,6 @@ ENGINES = {
         "tensorrt",
         "gpu",
         rank=3,
-        suits=lambda model: plan_of(model).is_file() and not usable(),
+        suits=lambda model: plan_path(model).is_file() and not usable(),
     )
 }

@@ -1,1 +1,1 @@
-"""Masks against references: the metrics, how a set of cases is measured, the table."""
+"""Comparing masks with references: the metrics, and the table that shows them."""

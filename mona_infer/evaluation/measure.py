@@ -65,7 +65,7 @@ def measure(
         "definition": definition,
         "unit": rules.unit,
         "tolerance": tolerance,
-        "rules": list(rules.words),
+        "rules": list(rules.explanation),
         "cases": [
             {
                 "case": case.name,

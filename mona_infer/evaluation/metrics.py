@@ -1,7 +1,7 @@
 """How good a mask is: overlap and surface distances per class, under one of two named definitions.
 
-`sound`  true spacing (mm); a class absent from both masks is right (DSC 1) and has no distance; a class in only
-         one of them is a miss (DSC 0): counted in the miss rate and charged the volume's diagonal in the mean.
+`sound`  true spacing (mm); a class absent from both masks is correct (DSC 1) and has no distance; a class in only
+         one of them is a miss (DSC 0): it counts in the miss rate, and in mean distances as the volume's diagonal.
 `paper`  the published evaluation (method 1.5.3-4), only for comparison with published tables: distances in
          voxels; an empty prediction scores DSC 0 but distance 0; a prediction of an absent class scores DSC 1.
 """
@@ -18,24 +18,24 @@ from mona_kernels import native
 from mona_kernels.native import Labels, Spacing
 
 METRICS = ("dsc", "jaccard", "sensitivity", "precision", "nsd", "asd", "assd", "hd95", "hd")
-DISTANCES = METRICS[5:]  # in mm or voxels; the others are shares from 0 to 1
+DISTANCES = METRICS[5:]  # in mm or voxels; the others are fractions from 0 to 1
 BOOTSTRAPS = 2000
-TOLERANCE = 2.0  # of NSD: mm, or voxels under `paper`
-ROUNDED = 1e-6  # headers hold spacings in 32 bits: two voxels of 0.8 mm come to 1.60000002
+TOLERANCE = 2.0  # for NSD, in mm (`paper`: voxels)
+ROUNDED = 1e-6  # headers store spacings in 32 bits: two voxels of 0.8 mm add up to 1.60000002
 
 
 @dataclass(frozen=True)
 class Definition:
     name: str
     unit: str
-    words: tuple[str, ...]  # what a reader of the numbers has to know
+    explanation: tuple[str, ...]  # what someone reading the numbers needs to know
 
 
 DIRECTIONS = (
-    "ASD runs from prediction to reference; ASSD, HD95 and HD take the distances of both directions together "
-    "(HD95 as medpy's: MONAI's is the larger of the two directions' own 95th percentiles).",
-    "NSD (surface Dice) is the share of both masks' border voxels that lie within the tolerance of the other border, "
-    "each counted once (as MONAI's; DeepMind's surface-distance weighs them by area).",
+    "ASD is measured from prediction to reference; ASSD, HD95 and HD pool the distances of both directions "
+    "(HD95 as in medpy; MONAI's is the larger of the two directions' 95th percentiles).",
+    "NSD (surface Dice) is the fraction of both masks' border voxels within the tolerance of the other border, "
+    "each counted once (as in MONAI; DeepMind's surface-distance weights them by area).",
 )
 DEFINITIONS = {
     "sound": Definition(
@@ -43,12 +43,12 @@ DEFINITIONS = {
         "mm",
         (
             "Distances are in millimetres between border voxels (6-connectivity), with each reference's own spacing "
-            "(and its true geometry where the voxel axes are not at right angles, as with a tilted gantry).",
-            "ASD runs from prediction to reference; ASSD and HD95 take both directions.",
+            "(and its true geometry if the voxel axes are not at right angles, as with a tilted gantry).",
+            *DIRECTIONS,
             "A class absent from both masks scores DSC 1 and has no distance. A class in only one of them is a miss: "
-            "DSC 0, no distance of its own, counted in the miss rate and entering the mean distance with the "
-            "volume's diagonal. 'scored' is the mean distance without misses. Jaccard and NSD follow DSC: 1 and 0. "
-            "Sensitivity is not given where the reference lacks the class, precision where the prediction does.",
+            "DSC 0, no distance of its own; it counts in the miss rate, and in mean distances as the volume's "
+            "diagonal. 'scored' is the mean distance without misses. Jaccard and NSD follow DSC: 1 and 0. "
+            "Sensitivity is left out if the reference lacks the class, precision if the prediction does.",
         ),
     ),
     "paper": Definition(
@@ -58,9 +58,9 @@ DEFINITIONS = {
             "Distances are in voxels, whatever the spacing, between border voxels (6-connectivity).",
             *DIRECTIONS,
             "Published empty-mask rule: an empty prediction scores DSC 0 and distance 0; a prediction of a class "
-            "that the reference lacks scores DSC 1 and distance 0. It rewards mistakes: use it only beside published "
-            "tables. NSD, whose tolerance then counts voxels, follows DSC. Sensitivity is not given where the "
-            "reference lacks the class, precision where the prediction does.",
+            "that the reference lacks scores DSC 1 and distance 0. It rewards mistakes: use it only to compare with "
+            "published tables. NSD, with its tolerance in voxels, follows DSC. Sensitivity is left out if the "
+            "reference lacks the class, precision if the prediction does.",
         ),
     ),
 }
@@ -68,7 +68,7 @@ DEFINITIONS = {
 
 @dataclass(frozen=True)
 class Score:
-    """One class in one case; None where the definition gives no number."""
+    """One class in one case; None if the definition gives no number."""
 
     dsc: float
     jaccard: float
@@ -92,22 +92,22 @@ def score_case(
     tolerance: float = TOLERANCE,
     threads: int = 0,
 ) -> dict[int, Score]:
-    """Score label ids of one case; `classes` defaults to every id above 0 found in either map.
+    """Score the label maps of one case; `classes` defaults to every id above 0 in either map.
 
-    `spacing` is that of the grid, or its `Volume.steps`, with which distances are right on a sheared grid too.
-    `tolerance` is NSD's, in the unit of the definition.
+    `spacing` is the grid's spacing, or its `Volume.steps`, which also give correct distances on a sheared grid.
+    `tolerance` is for NSD, in the definition's unit.
     """
     a, b = prediction, reference
     if a.dtype != b.dtype:
         a, b = a.astype(np.uint16), b.astype(np.uint16)
-    if b.flags.f_contiguous:  # NIfTI and DICOM order: walk memory as it lies
+    if b.flags.f_contiguous:  # NIfTI and DICOM order: walk through memory in sequence
         a, b, spacing = a.T, b.T, spacing[::-1]
     if definition == "paper":
         spacing = (1.0, 1.0, 1.0)
-    found = native.overlaps(a, b, threads=threads)
+    overlaps = native.overlaps(a, b, threads=threads)
     scores = {}
-    for label in sorted(found) if classes is None else classes:
-        overlap = found.get(label, native.Overlap(0, 0, 0, (0,) * 6))
+    for label in sorted(overlaps) if classes is None else classes:
+        overlap = overlaps.get(label, native.Overlap(0, 0, 0, (0,) * 6))
         if overlap.in_a and overlap.in_b:
             there, back = native.surface_distances(a, b, label, overlap, spacing, threads=threads)
             both = np.concatenate([there, back])
@@ -128,8 +128,8 @@ def score_case(
 
 
 def empty_score(in_prediction: bool, in_reference: bool, definition: str) -> Score:
-    """The score of a class that at least one of the masks lacks."""
-    # none of its voxels is in common: 0 of those that there are, and no share of none
+    """The score of a class that is absent from at least one of the masks."""
+    # no voxel in common: 0 if there are any, undefined if there are none
     sensitivity, precision = 0.0 if in_reference else None, 0.0 if in_prediction else None
     if definition == "paper":
         value = 1.0 if in_prediction else 0.0
@@ -144,8 +144,8 @@ def summarise(
 ) -> dict[str, Any]:
     """Means over cases, per class and over classes, with 95 % bootstrap intervals.
 
-    A miss enters the mean of a distance with its case's diagonal; `scored` leaves misses out.  The bootstrap
-    resamples patients: the two frames of one heart are not two independent samples.
+    A miss counts in a mean distance as its case's diagonal; `scored` leaves misses out.  The bootstrap resamples
+    patients, because two frames of one heart are not independent samples.
     """
     classes = sorted({label for case in scores for label in case})
     values = np.full((len(scores), len(classes), len(METRICS)), np.nan)
@@ -192,7 +192,7 @@ def _means(weights: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray
 
 
 def _over(class_means: NDArray[np.float64]) -> list[float | None]:
-    """Mean over classes of each metric; None where no class has one."""
+    """Mean over classes of each metric; None if no class has a value."""
     return [float(np.nanmean(m)) if not np.isnan(m).all() else None for m in class_means.T]
 
 

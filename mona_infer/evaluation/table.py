@@ -1,4 +1,4 @@
-"""An evaluation as a table for people, followed by the rules that produced its numbers."""
+"""An evaluation printed as a table, followed by the definitions behind its numbers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ TITLES = {
     "hd95": "HD95",
     "hd": "HD",
 }
-LEAST_WANTED = ("hd", "precision", "sensitivity", "jaccard", "scored ASSD", "assd", "nsd", "asd", "hd95")
+DROPPED_FIRST = ("hd", "precision", "sensitivity", "jaccard", "scored ASSD", "assd", "nsd", "asd", "hd95")
 NAMES = ("case", "class")
-TEXT = 20  # characters that names keep beside the numbers, before they are folded
+TEXT = 20  # characters that names keep next to the numbers before they are wrapped
 
 
 def print_report(report: dict[str, Any]) -> None:
@@ -56,18 +56,18 @@ def print_report(report: dict[str, Any]) -> None:
     console.print(_table(title, means, left_out))
     titles = ", ".join(TITLES[m] for m in METRICS if m in left_out)
     if titles:
-        console.print(f"Not shown for lack of room: {titles}. --csv and --json hold all metrics.")
+        console.print(f"Left out for lack of space: {titles}. --csv and --json hold all metrics.")
     rules = [f"NSD at a tolerance of {report['tolerance']:g} {unit}.", *report["rules"]]
     console.print(f"Definition '{report['definition']}', unit {unit}. " + " ".join(rules), style="dim")
     console.print("Spacing (i x j x k): " + _spacings(cases), style="dim")
 
 
 def _without_room(rows: list[dict[str, str]], width: int) -> list[str]:
-    """The columns to leave out, so that no number of the others is cut."""
+    """The columns to leave out so that the numbers in the others are not cut off."""
     columns = {c: max(len(TITLES.get(c, c)), *(len(row.get(c, "")) for row in rows)) for c in _columns(rows)}
     columns |= {c: min(columns[c], TEXT) for c in NAMES if c in columns}
     left_out = []
-    for least in LEAST_WANTED:
+    for least in DROPPED_FIRST:
         if sum(columns.values()) + 2 * len(columns) + 1 > width and least in columns:
             del columns[least]
             left_out.append(least)

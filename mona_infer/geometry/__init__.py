@@ -1,1 +1,1 @@
-"""From a Volume to what the network sees and back: slice axis, orientation, scale, intensity, grids compared."""
+"""From a Volume to the network's input and back: slice axis, orientation, size, intensity; comparing grids."""

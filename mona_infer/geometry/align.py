@@ -1,4 +1,4 @@
-"""Two files of one volume may store it in different axis orders; here one is brought to the other's."""
+"""Two files may store the same volume in different axis orders; this puts one in the other's order."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from mona_infer.errors import InputError
 from mona_infer.volume import Volume
 
-TOLERANCE = 0.01  # of a voxel, at the volume's corners: headers are rounded, grids are not shifted
+TOLERANCE = 0.01  # voxels, at the volume's corners: allows for rounded headers, not for shifted grids
 
 
 def on_one_grid(volume: Volume, other: Volume) -> tuple[Volume, Volume]:
-    """Both on the grid of `other`, or on that of `volume` where only that one has every slice."""
+    """Both on the grid of `other`, or on the grid of `volume` if only that one has every slice."""
     if not other.sparse:
         return on_grid_of(volume, other), other
     if not volume.sparse:
@@ -25,7 +25,7 @@ def on_one_grid(volume: Volume, other: Volume) -> tuple[Volume, Volume]:
 
 
 def other_names(volume: Volume, other: Volume) -> list[str]:
-    """A note for each label id that the two masks give different names: it may be two structures."""
+    """A note for each label id with different names in the two masks: they may be different structures."""
     return [
         f"label {label} is {name!r} in {volume.source} but {other.names[label]!r} in {other.source}"
         for label, name in volume.names.items()
@@ -34,14 +34,14 @@ def other_names(volume: Volume, other: Volume) -> list[str]:
 
 
 def on_grid_of(volume: Volume, other: Volume) -> Volume:
-    """`volume` with its axes permuted and flipped so that its voxels lie on those of `other`, or an error."""
+    """`volume` with its axes permuted and flipped to the grid of `other`; an error if the grids differ."""
     if volume.sparse:
         from mona_infer.geometry.align_sparse import placed
 
         on_other = placed(volume, other)
         if on_other is not None:
             return on_other
-    to_other = np.linalg.solve(other.affine, volume.affine)  # voxel indices of one to those of the other
+    to_other = np.linalg.solve(other.affine, volume.affine)  # voxel indices of `volume` to those of `other`
     turn = np.rint(to_other[:3, :3])
     is_turn = (np.abs(turn).sum(axis=0) == 1).all() and (np.abs(turn).sum(axis=1) == 1).all()
     if is_turn:
@@ -51,19 +51,19 @@ def on_grid_of(volume: Volume, other: Volume) -> Volume:
         if voxels.shape == other.shape and _corners_agree(volume, other, to_other, turn):
             return replace(volume, voxels=voxels[steps], affine=other.affine, header=other.header)
     raise InputError(
-        f"{volume.source} and {other.source} are not on one grid: "
-        f"{_describe(volume)} against {_describe(other)}; resample one onto the other first"
+        f"{volume.source} and {other.source} are not on the same grid: "
+        f"{_describe(volume)} and {_describe(other)}; resample one onto the other first"
     )
 
 
 def _corners_agree(volume: Volume, other: Volume, to_other: np.ndarray, turn: np.ndarray) -> bool:
-    """Whether each corner voxel lands on the corner that the turn says, within the tolerance."""
+    """Whether each corner voxel lands on the corner that the rotation predicts, within the tolerance."""
     last = np.array(volume.shape) - 1
     corners = np.array(np.meshgrid(*[(0, n) for n in last], indexing="ij")).reshape(3, -1)
     shift = np.where(turn.sum(axis=1) < 0, np.array(other.shape) - 1, 0)
     expected = turn @ corners + shift[:, None]
-    found = to_other[:3, :3] @ corners + to_other[:3, 3:]
-    return bool(np.abs(found - expected).max() <= TOLERANCE)
+    actual = to_other[:3, :3] @ corners + to_other[:3, 3:]
+    return bool(np.abs(actual - expected).max() <= TOLERANCE)
 
 
 def _describe(volume: Volume) -> str:

@@ -1,4 +1,4 @@
-"""A mask of which only the slices with labels are known (a DICOM-SEG), put on a grid that has all of them."""
+"""Putting a mask that only has slices with labels (a DICOM-SEG) on a grid that has all slices."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 from mona_infer.system.memory_budget import TooLarge, memory_budget
 from mona_infer.volume import Volume
 
-TOLERANCE = 0.01  # of a voxel, at a slice's corners: as in `align`
+TOLERANCE = 0.01  # voxels, at a slice's corners: as in `align`
 
 
 def placed(volume: Volume, other: Volume) -> Volume | None:
-    """`volume` on the grid of `other`, slice by slice, background elsewhere; None where a label would not lie on it.
+    """`volume` on the grid of `other`, slice by slice, background elsewhere; None if a label would be off the grid.
 
-    Each slice is placed by itself, so it does not matter which slices were left out, nor how far apart the file says
-    that slices are.
+    Each slice is placed on its own, so it does not matter which slices were left out or what slice spacing the file
+    declares.
     """
-    to_other = np.linalg.solve(other.affine, volume.affine)  # voxel indices of one to those of the other
+    to_other = np.linalg.solve(other.affine, volume.affine)  # voxel indices of `volume` to those of `other`
     turn = np.rint(to_other[:3, :2])  # where i and j go
     if (np.abs(turn).sum(axis=0) != 1).any() or (np.abs(turn).sum(axis=1) > 1).any():
         return None
@@ -27,15 +27,15 @@ def placed(volume: Volume, other: Volume) -> Volume | None:
     if (other.shape[a], other.shape[b]) != (rows, columns):
         return None
     labelled = np.flatnonzero(volume.voxels.any(axis=(0, 1)))
-    slices = labelled if labelled.size else np.zeros(1, np.int64)  # a mask of nothing has to fit in its plane alone
-    found = to_other[:3, 3] + slices[:, None] * to_other[:3, 2]  # first voxel of each slice
-    start = np.rint(found)
+    slices = labelled if labelled.size else np.zeros(1, np.int64)  # an empty mask only has to fit within its plane
+    first = to_other[:3, 3] + slices[:, None] * to_other[:3, 2]  # first voxel of each slice
+    start = np.rint(first)
     start[:, a] = 0 if turn[a, 0] > 0 else rows - 1
     start[:, b] = 0 if turn[b, 1] > 0 else columns - 1
     drift = np.abs(to_other[:3, :2] - turn) @ (rows - 1, columns - 1)  # at the far ends of i and j
     places = start[:, c].astype(np.int64)
     outside = labelled.size and (places.min() < 0 or places.max() >= other.shape[c])
-    if (np.abs(found - start) + drift).max() > TOLERANCE or outside:
+    if (np.abs(first - start) + drift).max() > TOLERANCE or outside:
         return None
     voxels = np.zeros(other.shape, volume.voxels.dtype, order="F")
     if labelled.size:
@@ -45,7 +45,7 @@ def placed(volume: Volume, other: Volume) -> Volume | None:
 
 
 def around_both(volume: Volume, other: Volume) -> Volume:
-    """The slices of `other`, or of `volume` where those are closer together, and more of them to hold both masks."""
+    """The grid of the mask with the closer slices, extended to hold both masks."""
     grid, guest = (other, volume) if other.spacing[2] <= volume.spacing[2] * 1.01 else (volume, other)
     to_grid = np.linalg.solve(grid.affine, guest.affine)
     ends = to_grid[2, 3] + np.array([0, guest.shape[2] - 1]) * to_grid[2, 2]
@@ -54,7 +54,7 @@ def around_both(volume: Volume, other: Volume) -> Volume:
     shape = (*grid.shape[:2], high + 1 - low)
     if (need := shape[0] * shape[1] * shape[2] * 4) > (budget := memory_budget()):
         what = f"a grid around {volume.source} and {other.source} ({'x'.join(map(str, shape))} voxels)"
-        raise TooLarge(what, need, budget, "check that both belong to one scan")
+        raise TooLarge(what, need, budget, "check that both belong to the same scan")
     affine = grid.affine.copy()
     affine[:3, 3] += low * affine[:3, 2]
     return replace(grid, voxels=np.zeros(shape, np.uint8, order="F"), affine=affine, sparse=False)

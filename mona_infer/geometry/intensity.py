@@ -1,4 +1,4 @@
-"""The intensity range of a whole volume, found slice by slice: exact, and never a second copy of the voxels."""
+"""The intensity range of a whole volume, computed slice by slice: exact, without a second copy of the voxels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def intensity_range(volume: Volume, rule: Intensity) -> tuple[float, float]:
 
 
 def normalise(values: NDArray[np.float32], low: float, high: float) -> NDArray[np.float32]:
-    """Intensities to 0..1, in place; a volume of one single intensity becomes all 0."""
+    """Scale intensities to 0..1, in place; a volume with a single intensity becomes all 0."""
     values -= np.float32(low)
     values *= np.float32(1 / (high - low)) if high > low else np.float32(0)
     return np.clip(values, 0, 1, out=values)
@@ -35,17 +35,17 @@ def _extremes(volume: Volume) -> tuple[float, float]:
         plane = volume.voxels[:, :, k]
         lows.append(plane.min())
         highs.append(plane.max())
-    ends = volume.intensities(np.array([np.min(lows), np.max(highs)]))  # NaN wins every min and max, so it shows here
+    ends = volume.intensities(np.array([np.min(lows), np.max(highs)]))  # min and max pass NaN on
     if not np.isfinite(ends).all():
-        raise InputError(f"{volume.source} holds voxels that are not numbers (NaN or infinite); replace them first")
-    return float(ends.min()), float(ends.max())  # a negative slope turns the ends around
+        raise InputError(f"{volume.source} has voxels that are NaN or infinite; replace them first")
+    return float(ends.min()), float(ends.max())  # a negative slope swaps the ends
 
 
 def _percentiles(volume: Volume, *wanted: float) -> tuple[float, float]:
     """numpy.percentile (linear between order statistics) of float32 intensities, by counting sort.
 
-    The bits of a float32, with the sign folded in, sort like the number.  Two sweeps count their upper and then,
-    inside the few upper halves that matter, their lower 16 bits: 256 kB a table instead of a sorted copy.
+    The bits of a float32, with the sign folded in, sort like the number.  One pass counts the upper 16 bits; a second
+    counts the lower 16 bits where the percentile falls: tables of 256 kB instead of a sorted copy.
     """
     upper = np.zeros(1 << 16, np.int64)
     for keys in _sort_keys(volume):

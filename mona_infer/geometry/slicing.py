@@ -1,8 +1,8 @@
-"""From stored voxels to slices in one fixed world order, by geometry alone.
+"""From stored voxels to slices in a fixed anatomical order, based on geometry alone.
 
 A network must see the same picture whether a scanner stored the volume head first or feet first, rows first or
 columns first.  So every choice here depends on the *set* of voxel axes in space, never on their storage order
-or sign.  World coordinates are NIfTI's: x grows to the patient's right, y to the front, z to the head (RAS+).
+or sign.  World coordinates are NIfTI's RAS+: x increases to the patient's right, y to the front, z to the head.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from numpy.typing import NDArray
 from mona_infer.errors import InputError
 
 WORLD_AXES = ("left-right", "posterior-anterior", "inferior-superior")
-STACK_RATIO = 1.5  # thick slices: spacing at least this many times that of both other axes
-TIE = 1e-3  # direction cosines closer than this are equal; rounding in a header must not decide
+STACK_RATIO = 1.5  # slices are thick if their spacing is at least this many times that of both other axes
+TIE = 1e-3  # direction cosines closer than this count as equal, so that rounding in a header does not decide
 
 
 @dataclass(frozen=True)
 class Slicing:
-    """Which stored axis counts slices, rows and columns, and which of them run backwards."""
+    """Which stored axes are the slices, rows and columns, and which of them run backwards."""
 
     axes: tuple[int, int, int]
     flips: tuple[bool, bool, bool]
 
     def view(self, voxels: NDArray[Any]) -> NDArray[Any]:
-        """Stored voxels seen as (slices, rows, columns): no copy, so writing to it writes the stored mask."""
+        """Stored voxels viewed as (slices, rows, columns): not a copy, so writing to it changes the stored mask."""
         steps = tuple(slice(None, None, -1 if flip else None) for flip in self.flips)
         return voxels.transpose(self.axes)[steps]
 
     def reorder(self, per_axis: tuple[float, float, float]) -> tuple[float, float, float]:
-        """Something given per stored axis (a spacing), as (slices, rows, columns)."""
+        """Values per stored axis (a spacing), reordered to (slices, rows, columns)."""
         s, r, c = self.axes
         return per_axis[s], per_axis[r], per_axis[c]
 
 
 def slicing(affine: NDArray[np.float64], rule: str, fallback: str = "inferior-superior") -> Slicing:
-    """Find the slices of a volume.
+    """Choose the slice axis of a volume and the direction of its rows and columns.
 
-    `rule` is a world axis, or "stack": the axis whose spacing is at least 1.5 times both others', else
+    `rule` is a world axis, or "stack": the axis whose spacing is at least 1.5 times that of both others, else
     `fallback`.  Columns run along the in-plane axis nearest to left-right and rows along the other; both run
-    towards left, posterior or inferior (a radiologist's view), slices towards right, anterior or superior.
+    towards left, posterior or inferior (the radiological view), slices towards right, anterior or superior.
     """
     matrix = np.asarray(affine, np.float64)[:3, :3]
     spacing = np.sqrt((matrix**2).sum(axis=0))
@@ -61,7 +61,7 @@ def slicing(affine: NDArray[np.float64], rule: str, fallback: str = "inferior-su
 
 def _world_axis(name: str) -> int:
     if name not in WORLD_AXES:
-        raise InputError(f"expected a slice axis among stack, {', '.join(WORLD_AXES)}, found {name!r}")
+        raise InputError(f"unknown slice axis {name!r}; choose stack, {', '.join(WORLD_AXES)}")
     return WORLD_AXES.index(name)
 
 
@@ -72,10 +72,10 @@ def _thick_axis(spacing: NDArray[np.float64]) -> int | None:
 
 
 def _most(axes: list[int], directions: NDArray[np.float64], world: int) -> int:
-    """The stored axis most along world axis `world`.
+    """The stored axis closest to world axis `world`.
 
-    Ties (an axis at exactly 45 degrees) go on to the other world axes and then to the products of components,
-    which tell apart the two diagonals of a plane; all of these are blind to sign and storage order.
+    Ties (an axis at exactly 45 degrees) are broken by the other world axes, then by the products of components,
+    which distinguish the two diagonals of a plane; none of these depends on sign or storage order.
     """
     x, y, z = np.abs(directions).T
     first = [world, *(w for w in range(3) if w != world)]
@@ -89,7 +89,7 @@ def _most(axes: list[int], directions: NDArray[np.float64], world: int) -> int:
 
 
 def _sign(direction: NDArray[np.float64]) -> int:
-    """The sign of the largest component; of equal ones, the first in x, y, z."""
+    """The sign of the largest component; if several are equal, of the first in x, y, z."""
     size = np.abs(direction)
     largest = next(w for w in range(3) if size[w] >= size.max() - TIE)
     return 1 if direction[largest] > 0 else -1

@@ -1,4 +1,4 @@
-"""`SliceStack`: a scan as its Task's network sees it, and the way back from logits to a mask on the scan's grid."""
+"""`SliceStack`: turns a scan into the network's input, and logits back into a mask on the scan's grid."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mona_kernels.native import Labels
 
 
 class SliceStack:
-    """Slices are read and restored a few at a time, so a scan costs its own voxels and its mask, no more."""
+    """Slices are read and restored a few at a time, so only the scan and its mask are held in memory."""
 
     def __init__(self, volume: Volume, task: Task) -> None:
         self.volume, self.task = volume, task
@@ -35,50 +35,50 @@ class SliceStack:
 
     @property
     def native_size(self) -> tuple[int, int]:
-        """Rows and columns of a slice as scanned."""
+        """Rows and columns of a slice in the scan."""
         _, rows, columns = self._voxels.shape
         return rows, columns
 
     def read(self, start: int, stop: int) -> NDArray[np.float32]:
-        """Slices start..stop as network input (n, rows, columns), 0..1: the window of the Task's size."""
+        """Slices start..stop as network input (n, rows, columns) in 0..1: resized, then cut to the Task's window."""
         values = normalise(self.volume.intensities(self._voxels[start:stop]), self.low, self.high)
         resized = native.resize(values, self.task.size, order=self.task.image_order)
-        return np.ascontiguousarray(resized[:, *self._window])  # no copy where there is no window
+        return np.ascontiguousarray(resized[:, *self._window])  # not a copy if there is no window
 
     def batches(self, size: int) -> Iterator[tuple[int, NDArray[np.float32]]]:
-        """All slices, `size` at a time, each batch with the index of its first slice."""
+        """All slices, `size` at a time; each batch comes with the index of its first slice."""
         for start in range(0, len(self), size):
             yield start, self.read(start, min(start + size, len(self)))
 
     def empty_mask(self) -> Labels:
-        """A mask of background in file order, stored as the scan is so that both are walked alike."""
+        """A mask of background in file order, with the same memory layout as the scan."""
         return np.zeros(self.volume.shape, np.uint8 if self._ids.max() < 256 else np.uint16, order="F")
 
     def restore(
         self, mask: Labels, start: int, logits: NDArray[np.float32], maps: Sequence[NDArray[np.uint8]] = ()
     ) -> None:
-        """Put the classes of logits (n, classes, rows, columns) for slices from `start` on into `mask`.
+        """Write the classes of logits (n, classes, rows, columns) into `mask`, from slice `start` on.
 
-        A pixel of the scan whose nearest pixel at the Task's size lies outside the window is background.  `maps`, one
-        for each class, get the probabilities behind the mask, in steps of 1/255.
+        A pixel whose nearest pixel at the Task's size is outside the window becomes background.  `maps`, one per class,
+        receive the probabilities behind the mask, in steps of 1/255.
         """
         if logits.shape[1] != len(self._ids):
             raise ValueError(f"expected logits of {len(self._ids)} classes, found {logits.shape[1]}")
         if self.task.window is not None:
             logits = self._at_full_size(logits)
-        found = native.argmax_resized(logits, self.native_size, order=self.task.mask_order)
-        for n, steps in enumerate(np.moveaxis(self._probabilities(logits, found), 1, 0)) if maps else ():
+        labels = native.argmax_resized(logits, self.native_size, order=self.task.mask_order)
+        for n, steps in enumerate(np.moveaxis(self._probabilities(logits, labels), 1, 0)) if maps else ():
             self.slicing.view(maps[n])[start : start + len(logits)] = steps
         if self.task.window is not None:
-            found *= self._inside
-        if not self._ids_are_indices:  # looking up every voxel takes longer than all else here
-            found = self._ids.astype(mask.dtype)[found]
-        self.slicing.view(mask)[start : start + len(logits)] = found
+            labels *= self._inside
+        if not self._ids_are_indices:  # looking up every voxel takes longer than everything else here
+            labels = self._ids.astype(mask.dtype)[labels]
+        self.slicing.view(mask)[start : start + len(logits)] = labels
 
-    def _probabilities(self, logits: NDArray[np.float32], found: Labels) -> NDArray[np.uint8]:
-        """Steps (n, classes, rows, columns) at native size, brought there from logits by the rule of the mask `found`.
+    def _probabilities(self, logits: NDArray[np.float32], labels: Labels) -> NDArray[np.uint8]:
+        """Steps (n, classes, rows, columns) at native size, resized by the same rule as the mask `labels`.
 
-        Linear: of the logits resized, not of resized probabilities, whose largest is often another class.
+        If linear, the logits are resized, not the probabilities: the largest of those is often another class.
         """
         n, classes = logits.shape[:2]
 
@@ -91,18 +91,18 @@ class SliceStack:
             winner = native.argmax_resized(logits, self.task.size, order=0)  # the size it has: a plain argmax
             steps = resized(in_steps(logits, winner))
         else:
-            steps = in_steps(resized(logits), found)
+            steps = in_steps(resized(logits), labels)
         if self.task.window is not None:
             steps *= self._inside
             steps[:, 0] += STEPS * (1 - self._inside)
         return steps
 
     def _at_full_size(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Logits of the window put where it lies in the Task's size, its edge repeated outwards.
+        """The window's logits padded to the Task's size by repeating their edge.
 
-        Repeated, not set to a huge background: that would win wherever linear resizing blends with it, which is the
-        outer half of the window's edge pixels and, by a coordinate's last bit, their very centres.  So the logits
-        inside stay what they are, and what is outside is blanked afterwards, whatever they say there.
+        Not padded with a large background logit: linear resizing would blend it into the outer half of the window's
+        edge pixels and, by a rounding error, even their centres.  Repeating keeps the logits inside unchanged; what is
+        outside is set to background afterwards.
         """
         if logits.shape[2:] != self.task.input_size:
             raise ValueError(f"expected logits of the window {self.task.input_size}, found {logits.shape[2:]}")
@@ -111,7 +111,7 @@ class SliceStack:
 
     @cached_property
     def _inside(self) -> NDArray[np.uint8]:
-        """1 where a pixel of a slice as scanned has its nearest pixel at the Task's size in the window, else 0."""
+        """1 where a scan pixel's nearest pixel at the Task's size is inside the window, else 0."""
         flags = np.zeros((1, *self.task.size), np.uint8)
         flags[:, *self._window] = 1
         inside: NDArray[np.uint8] = native.resize(flags, self.native_size, order=0)[0]

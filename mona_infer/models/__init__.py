@@ -1,1 +1,1 @@
-"""The model file: its seal, how it is found, how it is read without trusting it."""
+"""The model file: its seal, finding it, and reading it without trusting it."""

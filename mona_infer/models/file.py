@@ -1,16 +1,15 @@
-"""The model file: ONNX that carries its Task and where it comes from, sealed as a whole.
+"""The model file: ONNX with its Task and its origin, sealed as a whole.
 
     ONNX graph and weights | metadata "mona": one JSON object | metadata "mona_sha256": 64 hexadecimal digits
 
-Fields of a protocol buffer may stand in any order and a message may be written in pieces, so both entries are simply
-appended to the exporter's bytes and any program that reads ONNX finds them as metadata.  The seal is therefore always
-the last 81 bytes of the file, and it is the SHA-256 of every byte before them: it can be checked with nothing but a
-hash, before any parser sees the file, and there is no bit in the file that it does not cover.  (A digest with a
-placeholder in the middle would have to be found by parsing first.)  It finds damage and careless editing; it is no
-signature, so what follows is still read as if a stranger had sent it.
+Fields of a protocol buffer may come in any order and a message may be written in pieces, so both entries are simply
+appended to the exporter's bytes, and any program that reads ONNX finds them as metadata.  The seal is therefore always
+the last 81 bytes of the file: the SHA-256 of every byte before them.  It covers every bit, and checking it takes only a
+hash, before any parser sees the file.  (A digest in the middle would have to be found by parsing first.)  It detects
+damage and careless edits; it is not a signature, so the rest is still read as untrusted input.
 
-The metadata are read by `mona_infer.models.protobuf`, not by asking a runtime: they are needed where no runtime is
-installed (which engine to choose, what to say), by TensorRT as by ONNX Runtime, and before either sees the bytes.
+The metadata are read by `mona_infer.models.protobuf`, not by a runtime: they are needed where no runtime is installed
+(to choose an engine, or to say what is missing), and before any runtime sees the bytes.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ FORMAT = 1
 FACTS, SEAL = b"mona", b"mona_sha256"
 METADATA = 14  # ModelProto.metadata_props
 SEAL_BYTES = len(entry(SEAL, b"0" * 64, METADATA))
-LARGEST = 1 << 30  # bytes; the paper's U-Net has 7 MB
-# Operators of the standard, and the one domain of ONNX Runtime's own that its quantiser writes.
+LARGEST = 1 << 30  # bytes; the paper's U-Net takes 7 MB
+# Standard operators, and the one ONNX Runtime domain that its quantiser uses.
 DOMAINS = {"", "ai.onnx", "com.microsoft"}
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A sealed model, whole in memory: what was checked is what a runtime is given."""
+    """A sealed model, held in memory, so that the runtime loads exactly the bytes that were checked."""
 
     path: Path
     content: bytes
@@ -52,7 +51,7 @@ class Model:
 
 
 def seal(onnx: bytes, facts: dict[str, Any]) -> bytes:
-    """The content of a model file.  `facts` need a "task"; the same arguments give the same bytes."""
+    """The content of a model file.  `facts` must have a "task"; the same arguments give the same bytes."""
     text = json.dumps({"format": FORMAT, **facts}, sort_keys=True, ensure_ascii=False)
     body = onnx + entry(FACTS, text.encode(), METADATA)
     return body + entry(SEAL, hashlib.sha256(body).hexdigest().encode(), METADATA)
@@ -69,7 +68,7 @@ def read_model(path: Path | str) -> Model:
     try:
         size = path.stat().st_size
         if size > LARGEST:
-            raise InputError(f"{path} has {size / 1e9:.1f} GB; models of mona have at most {LARGEST / 1e9:.1f} GB")
+            raise InputError(f"{path} is {size / 1e9:.1f} GB; a mona model is at most {LARGEST / 1e9:.1f} GB")
         content = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
@@ -77,22 +76,22 @@ def read_model(path: Path | str) -> Model:
 
 
 def opened(path: Path | str, content: bytes) -> Model:
-    """The same for bytes that are in memory already; `path` is what messages call them."""
+    """The same for bytes already in memory; `path` is the name used in messages."""
     path = Path(path)
     body, end = content[:-SEAL_BYTES], content[-SEAL_BYTES:]
     digest = hashlib.sha256(body).hexdigest()
     if end[:-64] != entry(SEAL, b"0" * 64, METADATA)[:-64]:
-        raise InputError(f"{path} is no model of `mona export`, or a part of one: it does not end in a seal")
+        raise InputError(f"{path} is not a mona model, or is truncated: it does not end in a seal")
     if end[-64:] != digest.encode():
-        raise InputError(f"{path} is damaged or was changed after its export: its content does not match its seal")
+        raise InputError(f"{path} is damaged or was changed after export: its content does not match its seal")
     try:
         facts = _facts(memoryview(body))
         _self_contained(memoryview(body))
         if int(facts["format"]) > FORMAT:
-            raise InputError(f"{path} was written by a newer mona (format {facts['format']}): upgrade this one")
+            raise InputError(f"{path} was written by a newer mona (format {facts['format']}); upgrade this one")
         task = Task.from_json(json.dumps(facts["task"]))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(f"{path} is sealed but is no model of mona ({error})") from error
+        raise InputError(f"{path} is sealed but is not a mona model ({error})") from error
     return Model(path, content, digest, task, {k: v for k, v in facts.items() if k not in ("format", "task")})
 
 
@@ -102,29 +101,29 @@ def _facts(body: memoryview) -> dict[str, Any]:
         strings = dict(fields(pair))
         if _bytes(strings.get(1)) == FACTS:
             found.append(json.loads(_bytes(strings.get(2))))
-    if len(found) != 1 or not isinstance(found[0], dict):  # of two, a runtime might believe the other one
-        raise ValueError(f"{len(found)} descriptions of it instead of one")
+    if len(found) != 1 or not isinstance(found[0], dict):  # with two, a runtime might use the other one
+        raise ValueError(f"it has {len(found)} descriptions instead of one")
     return dict(found[0])
 
 
 def _self_contained(body: memoryview) -> None:
-    """Weights in other files (or at addresses in memory) are outside the seal; strange operators are outside the code.
+    """Refuse weights in other files (or at memory addresses), which the seal does not cover, and unknown operators.
 
     ModelProto: graph 7, opset_import 8 (domain 1), functions 25.
     """
     if any(True for _ in parts(body, 25)):
-        raise ValueError("it brings functions of its own")
+        raise ValueError("it defines its own functions")
     for opset in parts(body, 8):
         domain = "".join(str(name, "utf-8") for name in parts(opset, 1))
         if domain not in DOMAINS:
-            raise ValueError(f"it needs operators of {domain!r}")
+            raise ValueError(f"it needs operators from {domain!r}")
     graphs = list(parts(body, 7))
     if len(graphs) != 1:
-        raise ValueError(f"{len(graphs)} graphs instead of one")
+        raise ValueError(f"it has {len(graphs)} graphs instead of one")
     for tensor in _tensors(graphs[0]):
         for number, value in fields(tensor):
             if number == 13 or (number == 14 and value != 0):  # TensorProto: external_data, data_location
-                raise ValueError("it keeps weights outside the file")
+                raise ValueError("it stores weights outside the file")
 
 
 def _tensors(graph: memoryview) -> Iterator[memoryview]:

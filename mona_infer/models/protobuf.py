@@ -1,7 +1,7 @@
-"""The wire format of protocol buffers, read one level at a time: enough to look into a model before a runtime does.
+"""The protocol buffer wire format, read one level at a time: enough to inspect a model before a runtime loads it.
 
-A message is a row of fields, each a key (number and kind), then a value.  Nothing is copied and nothing allocated on
-the word of the file: a length that reaches past the end of its message is an error, whatever it claims.
+A message is a sequence of fields, each a key (number and kind) followed by a value.  Nothing is copied, and no memory
+is allocated because the file says so: a length beyond the end of its message is an error.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ SIZES = {FIXED64: 8, FIXED32: 4}
 
 
 def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Number and value of each field: an int of a varint, else the bytes; ValueError where it is not a message."""
+    """Number and value of each field: an int for a varint, else the bytes; ValueError if it is not a message."""
     at = 0
     while at < len(message):
         key, at = _varint(message, at)
         number, kind = key >> 3, key & 7
         if number == 0:
-            raise ValueError("a field without a number")
+            raise ValueError("a field has no number")
         if kind == VARINT:
             value, at = _varint(message, at)
             yield number, value
@@ -28,23 +28,23 @@ def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
             length, at = _varint(message, at)
         elif kind in SIZES:
             length = SIZES[kind]
-        else:  # 3 and 4 are groups, which ONNX has none of
-            raise ValueError(f"a field of kind {kind}")
+        else:  # 3 and 4 are groups, which ONNX does not use
+            raise ValueError(f"a field has the unknown kind {kind}")
         if length > len(message) - at:
-            raise ValueError("a field that is longer than what holds it")
+            raise ValueError("a field is longer than its message")
         yield number, message[at : at + length]
         at += length
 
 
 def parts(message: memoryview, wanted: int) -> Iterator[memoryview]:
-    """The values of every field `wanted` that is made of bytes: strings, messages."""
+    """The values of every field with number `wanted` that holds bytes: a string or a message."""
     for number, value in fields(message):
         if number == wanted and isinstance(value, memoryview):
             yield value
 
 
 def entry(key: bytes, value: bytes, number: int) -> bytes:
-    """A field `number` that holds a message of two strings, 1 and 2: an entry of a map, as ONNX keeps metadata."""
+    """Field `number` with a message of two strings, 1 and 2: a map entry, as ONNX stores metadata."""
     body = b"\x0a" + _to_varint(len(key)) + key + b"\x12" + _to_varint(len(value)) + value
     return _to_varint(number << 3 | BYTES) + _to_varint(len(body)) + body
 
@@ -59,7 +59,7 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, at
-    raise ValueError("a number of more than 64 bits")
+    raise ValueError("a number has more than 64 bits")
 
 
 def _to_varint(value: int) -> bytes:

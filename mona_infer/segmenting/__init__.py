@@ -1,1 +1,1 @@
-"""A scan to its mask: which scans, the pipeline, post-processing, what is written and what is said about it."""
+"""From a scan to its mask: finding scans, the pipeline, post-processing, outputs, warnings and the report."""

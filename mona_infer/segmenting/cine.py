@@ -1,4 +1,4 @@
-"""A heart's beat in numbers: end-diastole, end-systole and ejection fraction from a mask of every frame."""
+"""End-diastole, end-systole and ejection fraction from the masks of a cine's frames."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from mona_infer.segmenting.report import CineReport, FrameReport, Moment
 
-# What data sets call the cavity of the left ventricle (ACDC, M&Ms, MMWHS, EMIDEC and their converters).
+# Names that data sets use for the left-ventricular cavity (ACDC, M&Ms, MMWHS, EMIDEC and their converters).
 LEFT_VENTRICLE = {
     *("lv", "lvc", "lvcavity", "lvbp", "lvbloodpool", "lvendo"),
     *("leftventricle", "leftventriclecavity", "leftventricularcavity", "leftventriclebloodpool"),
@@ -15,9 +15,9 @@ LEFT_VENTRICLE = {
 
 
 def left_ventricle(names: list[str]) -> str | None:
-    """The one class that is the left ventricle by its name; none where no or several are."""
-    found = [name for name in names if re.sub(r"[^a-z]", "", name.lower()) in LEFT_VENTRICLE]
-    return found[0] if len(found) == 1 else None
+    """The class named like the left ventricle; None if there is not exactly one."""
+    matches = [name for name in names if re.sub(r"[^a-z]", "", name.lower()) in LEFT_VENTRICLE]
+    return matches[0] if len(matches) == 1 else None
 
 
 def heartbeat(frames: list[FrameReport]) -> CineReport | None:

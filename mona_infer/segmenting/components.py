@@ -1,8 +1,8 @@
-"""The largest connected piece of each class: the rest is usually the network seeing things.
+"""The largest connected component of each class; the others are usually false positives.
 
-Voxels become runs along one axis, runs of neighbouring lines that overlap become edges, and edges become components
-by hooking and pointer jumping.  All of it is NumPy on arrays as long as the number of runs, a few thousand for an
-organ, so it needs no library and next to no memory.
+Voxels become runs along one axis, overlapping runs on neighbouring lines become edges, and edges become components by
+hooking and pointer jumping.  All of it is NumPy on arrays as long as the number of runs, a few thousand for an organ,
+so it needs no library and hardly any memory.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Numbers = NDArray[np.int64]
 
 
 def keep_largest(mask: Labels) -> None:
-    """Set to 0, in place, all but the largest piece of each class; neighbours share a face."""
-    walked = mask.T if mask.flags.f_contiguous else mask  # runs along the axis that lies in memory
+    """Set all but the largest component of each class to 0, in place; neighbours share a face."""
+    walked = mask.T if mask.flags.f_contiguous else mask  # runs go along the axis that is contiguous in memory
     if not walked.flags.c_contiguous:
-        raise ValueError("expected a mask that lies in memory in C or Fortran order")
+        raise ValueError("the mask must be contiguous in memory, in C or Fortran order")
     for label in np.unique(walked):
         if label:
             _keep_largest(walked, label)
@@ -30,7 +30,7 @@ def keep_largest(mask: Labels) -> None:
 def _keep_largest(mask: Labels, label: np.unsignedinteger[Any]) -> None:
     _, height, width = mask.shape
     lines = (mask == label).reshape(-1, width)
-    # a run begins and ends where a line, with a gap at both ends, changes
+    # a run starts and ends where a line, padded with background, changes
     steps = np.diff(np.pad(lines.view(np.int8), ((0, 0), (1, 1))), axis=1)
     line, first = np.nonzero(steps == 1)
     last = np.nonzero(steps == -1)[1]
@@ -43,7 +43,7 @@ def _keep_largest(mask: Labels, label: np.unsignedinteger[Any]) -> None:
 
 
 def _pieces(line: Numbers, first: Numbers, last: Numbers, height: int, width: int) -> Numbers:
-    """The number of a run in each run's piece, the same for all runs of a piece."""
+    """The component of each run, numbered by one of its runs."""
     start, stop = line * width + first, line * width + last  # sorted, as lines and their runs are
     edges = []
     for down, there in ((1, line % height < height - 1), (height, np.ones(len(line), bool))):

@@ -1,4 +1,4 @@
-"""What there is to segment: one scan, or the cases of a folder, and where the mask of each goes."""
+"""What to segment: one scan, or the cases in a folder, and where each mask goes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mona_infer.errors import InputError
 from mona_infer.io.formats import CASES, IN_WORDS, NIFTI, READ, SEG, WRITTEN, stem
 from mona_infer.io.pairing import REFERENCE, reference_of, scans_in
 
-LEFT_BEHIND = 3600  # seconds: a temporary file older than this belongs to a process that was killed
+LEFT_BEHIND = 3600  # seconds: an older temporary file was left by a killed process
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Job:
 def find_jobs(
     scan: Path, out: Path, reference: Path | None = None, format: str | None = None
 ) -> tuple[list[Job], bool]:
-    """The jobs, and whether they are those of a folder: of a folder and an --out that is no name of a mask.
+    """The jobs, and whether this is a folder job: SCAN is a folder and --out is not the name of a mask.
 
-    `format` is what the masks of a folder end in, without the dot.
+    `format` is the ending of the masks of a folder, without the dot.
     """
     suffix = f".{(format or 'nii.gz').lower().removeprefix('.')}"
     if suffix not in (*WRITTEN, SEG):
@@ -36,7 +36,7 @@ def find_jobs(
     if not scan.exists():
         raise InputError(f"{scan} does not exist")
     if reference is not None and not reference.exists():
-        raise InputError(f"{reference} (of --reference) does not exist")
+        raise InputError(f"{reference} (from --reference) does not exist")
     if out.name.endswith((*WRITTEN, SEG)):
         if out.name.endswith(SEG) and scan.name.lower().endswith(READ):
             kind = "NIfTI" if scan.name.lower().endswith(NIFTI) else "not DICOM"
@@ -48,31 +48,27 @@ def find_jobs(
         if out.resolve() == scan.resolve():
             raise InputError(f"{out} is the scan itself; give the mask another name")
         if scan.is_dir() and (count := scans_in(scan)):
-            raise InputError(
-                f"{scan} is a folder of {count} scans and {out} is the name of one mask; give --out a folder's name"
-            )
+            raise InputError(f"{scan} is a folder of {count} scans but {out} names a single mask; give --out a folder")
         if reference is not None and reference.is_dir() and scan.is_file() and scans_in(reference):
             reference = reference_of(stem(scan), reference)
         return [Job(stem(scan), scan, out, reference)], False
     if not scan.is_dir():
-        raise InputError(
-            f"{out}: the mask of a scan is written as .nii.gz, .nii, .nrrd or .seg.nrrd, of a DICOM series also as .dcm"
-        )
+        raise InputError(f"{out}: a mask must end in .nii.gz, .nii, .nrrd or .seg.nrrd (or .dcm, for a DICOM series)")
     if out.resolve().is_relative_to(scan.resolve()):
-        raise InputError(f"{out} lies inside {scan}, where its masks would be taken for scans; choose another --out")
+        raise InputError(f"{out} is inside {scan}, so masks would be mistaken for scans; choose another --out")
     jobs: dict[str, Job] = {}
     for path in _cases(scan):
         name = (path.parent / stem(path)).relative_to(scan).as_posix()
         if name in jobs:
-            raise InputError(f"{jobs[name].scan} and {path} are the same case twice; keep one")
+            raise InputError(f"{jobs[name].scan} and {path} are the same case; keep one")
         jobs[name] = Job(name, path, out / f"{name}{suffix}", _reference(name, reference))
     if not jobs:
-        raise InputError(f"{scan} holds no scan: no {IN_WORDS} file, no .zip and no folder of DICOM files")
+        raise InputError(f"{scan} contains no scans: no {IN_WORDS} file, no .zip and no folder of DICOM files")
     return list(jobs.values()), True
 
 
 def clear_left_behind(jobs: list[Job]) -> None:
-    """Remove temporary files of killed processes; young ones may belong to another process that is at work."""
+    """Remove temporary files of killed processes; recent ones may belong to a process that is still running."""
     for folder, suffix in {(job.out.parent, job.out.suffix) for job in jobs}:
         for path in folder.glob(f".????????.*{suffix}") if folder.is_dir() else ():
             if time.time() - path.stat().st_mtime > LEFT_BEHIND:
@@ -80,7 +76,7 @@ def clear_left_behind(jobs: list[Job]) -> None:
 
 
 def _cases(folder: Path) -> Iterator[Path]:
-    """Files of one scan each and zips, at any depth; a folder of other files, with none below it, is one DICOM case."""
+    """Scan files and zips at any depth; a folder that has none of these at any depth is one DICOM case."""
     entries = sorted(p for p in folder.iterdir() if not p.name.startswith("."))
     names = {stem(p) for p in entries if p.name.lower().endswith(CASES)}
     for path in entries:
@@ -95,7 +91,7 @@ def _cases(folder: Path) -> Iterator[Path]:
 
 
 def _is_label(path: Path, names: set[str]) -> bool:
-    """ACDC keeps references beside scans: x_gt.nii.gz is no scan where x.nii.gz is one."""
+    """ACDC stores references next to scans: x_gt.nii.gz is not a scan if x.nii.gz is there."""
     return stem(path).endswith(REFERENCE) and stem(path).removesuffix(REFERENCE) in names
 
 
@@ -103,5 +99,7 @@ def _reference(name: str, reference: Path | None) -> Path | None:
     if reference is None:
         return None
     if not reference.is_dir():
-        raise InputError(f"{reference} is a file; for a folder of scans --reference is a folder with the same names")
+        raise InputError(
+            f"{reference} is a file; for a folder of scans, --reference must be a folder with the same file names"
+        )
     return reference_of(name, reference)

@@ -18,7 +18,7 @@ from mona_infer.segmenting.cine import heartbeat
 from mona_infer.segmenting.jobs import Job
 from mona_infer.segmenting.report import CaseReport, FrameReport
 from mona_infer.segmenting.statistics import COLUMNS, class_reports, preview, scores
-from mona_infer.segmenting.warnings import doubts
+from mona_infer.segmenting.warnings import training_differences
 from mona_infer.volume import Volume
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Output:
         report, mask = self._report, found.mask
         report.spacing = [round(s, 6) for s in mask.spacing]
         notes = mask.notes if frames == 1 else [n for n in mask.notes if not n.startswith("frame ")]
-        report.warnings = [*notes, *doubts(found.stack)]
+        report.warnings = [*notes, *training_differences(found.stack)]
         if frames > 1:
             step = interval(mask.times)
             report.frame_times_ms = [round(1e3 * t, 3) for t in mask.times] or None

@@ -1,1 +1,1 @@
-"""The machine: how much memory may be used, progress bars, which optional packages are installed."""
+"""The machine: available memory, progress bars, and which optional packages are installed."""

@@ -1,4 +1,4 @@
-"""How much memory there is, is used and may be used, in bytes and in words."""
+"""How much memory is used and may be used, and sizes as text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def size_in_words(count: int) -> str:
 
 
 def sizes_in_words(needed: int, limit: int) -> tuple[str, str]:
-    """Two sizes with as many digits as it takes to see that they differ."""
+    """Two sizes with enough digits to see that they differ."""
     unit, name = (1e9, "GB") if min(needed, limit) >= 1e8 else (1e6, "MB")
     for digits in range(2, 10):
         both = f"{needed / unit:.{digits}f} {name}", f"{limit / unit:.{digits}f} {name}"
@@ -27,15 +27,15 @@ def sizes_in_words(needed: int, limit: int) -> tuple[str, str]:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of "2GB", "800MB", "1.5 GiB", "2G"."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]I?|)B?", text.strip().upper())
-    if found is None or (count := int(float(found[1]) * UNITS[found[2]])) < 1:
+    """The bytes in "2GB", "800MB", "1.5 GiB" or "2G"."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]I?|)B?", text.strip().upper())
+    if match is None or (count := int(float(match[1]) * UNITS[match[2]])) < 1:
         raise InputError(f"expected a size like 2GB or 800MB, found {text!r}")
     return count
 
 
 def memory_budget() -> int:
-    """Bytes one volume may take: three quarters of the machine, so that a mask still fits beside it."""
+    """Bytes that one volume may use: three quarters of the machine's memory, which leaves room for the mask."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 3 // 4
     except (AttributeError, ValueError, OSError):
@@ -43,7 +43,7 @@ def memory_budget() -> int:
 
 
 def resident() -> int:
-    """Bytes of memory that this process holds now (where that cannot be asked, the most it ever held)."""
+    """Bytes of memory that this process uses now (its peak, on systems that only report that)."""
     if sys.platform == "linux":
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     import resource
@@ -52,9 +52,9 @@ def resident() -> int:
 
 
 class TooLarge(InputError):
-    """Something needs more memory than there is for it: how much, for whoever knows what the rest is used for."""
+    """Something needs more memory than is available.  The numbers are kept for callers who can say more."""
 
     def __init__(self, what: str, needed: int, budget: int, remedy: str) -> None:
         wanted, there = sizes_in_words(needed, max(0, budget))
-        super().__init__(f"{what} needs {wanted} of memory, {there} can be used; {remedy}")
+        super().__init__(f"{what} needs {wanted} of memory, but only {there} can be used; {remedy}")
         self.what, self.needed, self.budget, self.remedy = what, needed, budget, remedy

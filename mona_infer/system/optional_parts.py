@@ -1,4 +1,4 @@
-"""Optional parts: which are installed, and the exact command that installs one that is not."""
+"""Optional packages: which are installed, and the exact command that installs a missing one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mona_infer.errors import MissingPart
 
 
 def version(package: str) -> str | None:
-    import importlib.metadata  # not at the top: a command that lacks nothing has no use for it, and it takes its time
+    import importlib.metadata  # slow, and only needed if something is missing
 
     try:
         return importlib.metadata.version(package)
@@ -19,7 +19,7 @@ def version(package: str) -> str | None:
 
 
 def requirements(extra: str) -> dict[str, str]:
-    """Package name -> requirement, for one extra of pyproject.toml as it was installed."""
+    """Package name -> requirement, for one extra of the installed mona."""
     import importlib.metadata
 
     found = {}
@@ -27,7 +27,7 @@ def requirements(extra: str) -> dict[str, str]:
         requirement, _, marker = (text.strip() for text in line.partition(";"))
         of_extra = re.compile(rf"(\s*\band\s+)?extra == ['\"]{extra}['\"]")
         if of_extra.search(marker):
-            # What is for one system only stays so: pip skips it elsewhere.
+            # Keep platform markers: pip skips the package elsewhere.
             where = of_extra.sub("", marker).replace('"', "'").strip()
             name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0].lower()
             found[name] = f"{requirement}; {where}" if where else requirement
@@ -37,7 +37,7 @@ def requirements(extra: str) -> dict[str, str]:
 def install_command(*needed: str) -> str:
     """The command that installs these requirements into the Python that runs mona.
 
-    It names the packages, not mona's extra, so that it works wherever mona itself came from: a clone or a wheel.
+    It names the packages, not mona's extra, so that it works for a clone as well as for a wheel.
     """
     import shutil
 
@@ -48,13 +48,13 @@ def install_command(*needed: str) -> str:
 
 
 def require(command: str, *modules: str) -> None:
-    """Refuse a command before it begins where modules that it needs are not installed."""
+    """Refuse a command before it starts if modules that it needs are not installed."""
     if absent := [module for module in modules if not _importable(module)]:
         raise _missing(f"`mona {command}` needs {', '.join(map(_package, absent))}", absent, "train")
 
 
 def missing_part(error: ModuleNotFoundError) -> MissingPart | None:
-    """What to say of a module that failed to import; None where it is of no optional part, and so mona's own fault."""
+    """The error for a module that failed to import; None if it is not an optional package, which is a bug in mona."""
     module = (error.name or "").partition(".")[0]
     for extra in ("train", "cpu", "openvino", "gpu", "dicom", "dicom-seg"):
         if _package(module) in requirements(extra):
@@ -63,7 +63,7 @@ def missing_part(error: ModuleNotFoundError) -> MissingPart | None:
 
 
 def _missing(need: str, modules: list[str], extra: str) -> MissingPart:
-    """Training is one part, installed as a whole: who lacks torch lacks what `mona export` needs next, too."""
+    """Training packages are installed together: if torch is missing, `mona export` would need the others next."""
     known = requirements(extra)
     wanted = {_package(module) for module in modules}
     if "torch" in wanted:

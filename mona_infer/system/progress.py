@@ -1,4 +1,4 @@
-"""Progress bars for people: shown on a terminal after two seconds, silent everywhere else."""
+"""Progress bars: shown on a terminal after two seconds, silent everywhere else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PATIENCE = 2.0  # seconds before a bar appears
 
 
 def progress(items: Iterable[T], total: int, doing: str) -> Iterator[T]:
-    """Pass items on, telling a waiting terminal (on standard error) how many are done."""
+    """Pass items through, and show on the terminal (standard error) how many are done."""
     with waiting(doing) as tell:
         for done, item in enumerate(items, start=1):
             yield item
@@ -22,7 +22,7 @@ def progress(items: Iterable[T], total: int, doing: str) -> Iterator[T]:
 
 @contextmanager
 def waiting(doing: str) -> Iterator[Callable[[float, int], None]]:
-    """What tells the terminal how much is done of how much; parts of one count too."""
+    """A function to call with how many items are done, and of how many; fractions are allowed."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
@@ -30,7 +30,7 @@ def waiting(doing: str) -> Iterator[Callable[[float, int], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = TextColumn(doing), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    # Lines printed meanwhile go above the bar; but never into it from a standard output that is a file.
+    # Lines printed meanwhile go above the bar, unless standard output is a file.
     with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
         task = bar.add_task(doing, total=None, visible=False)
         start = time.monotonic()

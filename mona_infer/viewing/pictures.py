@@ -1,4 +1,4 @@
-"""Pictures of slices with their labels: for looking, not for measuring."""
+"""Pictures of slices with their labels, for looking at, not for measuring."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from PIL import Image, ImageDraw, ImageFont
 from mona_infer.io.atomic import atomic_path
 from mona_infer.task import Task
 
-TILE = 192  # pixels of a tile's longer side
-CAPTION = 16  # pixels of text above a tile
+TILE = 192  # pixels along a tile's longer side
+CAPTION = 16  # pixels for the text above a tile
 Picture = NDArray[np.uint8]  # rows columns 3
 
 
 def overlay(plane: NDArray[Any], labels: NDArray[Any] | None, task: Task) -> Picture:
-    """A slice in grey (0..1) with each class tinted and outlined in its colour."""
+    """A grey slice (0..1) with each class tinted and outlined in its colour."""
     grey = np.clip(plane, 0, 1)[..., None] * 255 * np.ones(3)
     for c in task.classes[1:] if labels is not None else ():
         inside = labels == c.id
@@ -30,7 +30,7 @@ def overlay(plane: NDArray[Any], labels: NDArray[Any] | None, task: Task) -> Pic
 
 
 def square_pixels(picture: Picture, spacing: tuple[float, float]) -> Picture:
-    """Rows or columns repeated so that millimetres (of rows and columns) are as long in both directions."""
+    """Repeat rows or columns so that a millimetre is equally long in both directions."""
     finest = min(spacing)
     rows, columns = (
         np.arange(round(n * s / finest)) * finest / s for n, s in zip(picture.shape, spacing, strict=False)
@@ -39,7 +39,7 @@ def square_pixels(picture: Picture, spacing: tuple[float, float]) -> Picture:
 
 
 def montage(path: Path, tiles: list[list[tuple[str, Picture]]], legend: Task | None = None) -> None:
-    """Write rows of captioned tiles as one PNG; rows may differ in length.  A Task's classes become its last line."""
+    """Write rows of captioned tiles as one PNG; rows may differ in length.  `legend` adds a line with its classes."""
     columns = max(len(row) for row in tiles)
     height = len(tiles) * (TILE + CAPTION + 4) + 4 + (CAPTION if legend else 0)
     sheet = Image.new("RGB", (columns * (TILE + 4) + 4, height), (24, 24, 24))
@@ -60,12 +60,12 @@ def montage(path: Path, tiles: list[list[tuple[str, Picture]]], legend: Task | N
 
 
 def bars(path: Path, title: str, shares: dict[str, float], colours: list[tuple[int, int, int]]) -> None:
-    """A bar for each class, largest first, on a logarithmic axis: the long tail of a segmentation task."""
+    """A bar for each class, largest first, on a logarithmic axis, to show the long tail of a task."""
     width, height, left, bottom = 120 + 90 * len(shares), 360, 64, 44
     sheet = Image.new("RGB", (width, height), (255, 255, 255))
     draw, font, black = ImageDraw.Draw(sheet), ImageFont.load_default(size=12), (30, 30, 30)
     smallest = min((v for v in shares.values() if v > 0), default=1e-4)
-    decades = max(1, int(np.ceil(-np.log10(smallest / 3))))  # a third: the smallest bar is still to be seen
+    decades = max(1, int(np.ceil(-np.log10(smallest / 3))))  # a third, so that the smallest bar is visible
     top, floor = 40, height - bottom
 
     def y(share: float) -> float:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mona_infer.engines.tensorrt import PROFILE, TensorrtEngine, build_plan, facts_of, identity, plan_of, usable
+from mona_infer.engines.tensorrt import PROFILE, TensorrtEngine, build_plan, facts_of, identity, plan_path, usable
 from mona_infer.errors import CheckFailed, MissingPart
 from mona_infer.io.atomic import write_text
 from mona_infer.models.file import Model, write_model
@@ -27,7 +27,7 @@ def export_plan(model: Model, run: Path, *, say: Any = None) -> list[Path]:
     certificate = certify(TensorrtEngine(model, content), read_parity(run / "parity.npz"), model.precision)
     if say:
         say(describe(certificate, f"{model.precision} TensorRT"))
-    plan, beside = plan_of(model), plan_of(model).with_suffix(".plan.json")
+    plan, beside = plan_path(model), plan_path(model).with_suffix(".plan.json")
     if not certificate["passed"]:
         plan.unlink(missing_ok=True)
         beside.unlink(missing_ok=True)
@@ -45,5 +45,5 @@ def there(model: Model, run: Path) -> str:
     return (
         f"{model.path} is ready for TensorRT 11: copy {run} to the machine with the GPU and run there "
         f"`mona export {run} --format trt --precision {model.precision}` (for other programs than mona also: "
-        f"trtexec --onnx={model.path} --saveEngine={plan_of(model)} {' '.join(shapes)})"
+        f"trtexec --onnx={model.path} --saveEngine={plan_path(model)} {' '.join(shapes)})"
     )

@@ -16,7 +16,7 @@ from mona_infer.geometry.stack import SliceStack
 from mona_infer.models.file import opened
 from mona_infer.segmenter import PLANNED
 from mona_infer.segmenting.components import keep_largest
-from mona_infer.segmenting.warnings import check_modality, doubts
+from mona_infer.segmenting.warnings import check_modality, training_differences
 from mona_infer.system.memory_budget import TooLarge, parse_size, resident
 from mona_infer.task import Intensity
 
@@ -209,17 +209,20 @@ def test_largest_piece_of_nothing_and_of_everything():
 def test_a_scan_unlike_training_is_told_and_another_modality_refused():
     seen = {"in-plane spacing": (1.2, 1.6), "slice spacing": (5.0, 10.0), "field of view": (40.0, 70.0)}
     task = replace(models.TASK, seen={**seen, "intensity span": (500.0, 2000.0)})
-    assert doubts(SliceStack(Volume(SCAN, AFFINE), task)) == []
-    assert doubts(SliceStack(Volume(SCAN, AFFINE), models.TASK)) == []
-    words = " ".join(doubts(SliceStack(Volume(SCAN, np.diag([0.4, 0.4, 0.5, 1])), task)))
+    assert training_differences(SliceStack(Volume(SCAN, AFFINE), task)) == []
+    assert training_differences(SliceStack(Volume(SCAN, AFFINE), models.TASK)) == []
+    words = " ".join(training_differences(SliceStack(Volume(SCAN, np.diag([0.4, 0.4, 0.5, 1])), task)))
     for part in ("in-plane spacing is 0.4 mm, in training it was 1.2 to 1.6", "field of view", "no thick axis"):
         assert part in words
-    assert "intensity span" in doubts(SliceStack(Volume((SCAN // 100).astype(np.int16), AFFINE), task))[0]
+    assert "intensity span" in training_differences(SliceStack(Volume((SCAN // 100).astype(np.int16), AFFINE), task))[0]
     normalised = replace(task, seen={**seen, "intensity span": (1.0, 1.0)})  # ACDC's h5 files
-    assert doubts(SliceStack(Volume(SCAN, AFFINE), normalised)) == []
+    assert training_differences(SliceStack(Volume(SCAN, AFFINE), normalised)) == []
     hounsfield = replace(models.TASK, intensity=Intensity("window", -200, 250))
-    assert doubts(SliceStack(Volume((SCAN - 500).astype(np.int16), AFFINE), hounsfield)) == []
-    assert "is it in HU?" in doubts(SliceStack(Volume((SCAN + 1000).astype(np.int16), AFFINE), hounsfield))[0]
+    assert training_differences(SliceStack(Volume((SCAN - 500).astype(np.int16), AFFINE), hounsfield)) == []
+    assert (
+        "is it in HU?"
+        in training_differences(SliceStack(Volume((SCAN + 1000).astype(np.int16), AFFINE), hounsfield))[0]
+    )
     ct = Volume(SCAN, AFFINE, modality="CT")
     with pytest.raises(InputError, match="trained on MR"):
         check_modality(ct, task)

@@ -9,7 +9,7 @@ from helpers import fake_tensorrt, models
 
 from mona_infer.engines.base import choose
 from mona_infer.engines.onnx import OnnxEngine, tensorrt_options
-from mona_infer.engines.tensorrt import TensorrtEngine, build_plan, facts_of, identity, plan_of, usable
+from mona_infer.engines.tensorrt import TensorrtEngine, build_plan, facts_of, identity, plan_path, usable
 from mona_infer.errors import InputError, MissingPart
 from mona_infer.models.file import opened, read_model, seal
 
@@ -23,8 +23,8 @@ def model(tmp_path):
 
 def write_plan(model, content, changed=None):
     facts = {**facts_of(model, content), **identity(), **(changed or {})}
-    plan_of(model).write_bytes(content)
-    plan_of(model).with_suffix(".plan.json").write_text(json.dumps(facts))
+    plan_path(model).write_bytes(content)
+    plan_path(model).with_suffix(".plan.json").write_text(json.dumps(facts))
 
 
 def test_a_plan_gives_the_answers_of_its_model(model, monkeypatch):
@@ -63,7 +63,7 @@ def test_a_plan_that_does_not_belong_here_is_refused_before_tensorrt_sees_it(mod
         with pytest.raises(InputError, match=words):
             choose("tensorrt", model)
     write_plan(model, content)
-    plan_of(model).write_bytes(content[:-1])
+    plan_path(model).write_bytes(content[:-1])
     with pytest.raises(InputError, match="damaged or was changed"):
         choose("tensorrt", model)
 
