@@ -58,12 +58,17 @@ def scans(tmp_path_factory):
     return folder
 
 
+def named(kind):
+    """A folder for masks of this kind, whose name does not look like a mask's."""
+    return f"as-{kind.replace('.', '-')}"
+
+
 @pytest.fixture(scope="module")
 def masks(scans, tmp_path_factory):
     folder = tmp_path_factory.mktemp("masks")
     models.write(folder / "model.onnx")
     for kind in ("dcm", *MASKS):
-        words = ["segment", scans, "--out", folder / kind, "--format", kind, "--model", folder / "model.onnx"]
+        words = ["segment", scans, "--out", folder / named(kind), "--format", kind, "--model", folder / "model.onnx"]
         app([str(word) for word in words], standalone_mode=False)
     return folder
 
@@ -87,9 +92,9 @@ def test_series_of_simpleitk_are_read_as_simpleitk_reads_them(scans, record_prop
 
 @pytest.mark.parametrize("reader", seg_readers.READERS)
 def test_dicom_seg(masks, reader, record_property):
-    files, wrong = sorted((masks / "dcm").iterdir()), []
+    files, wrong = sorted((masks / named("dcm")).iterdir()), []
     for path in files:
-        wrong += seg_readers.disagreements(path, *nifti(masks / "nii.gz" / f"{path.stem}.nii.gz"), reader)
+        wrong += seg_readers.disagreements(path, *nifti(masks / named("nii.gz") / f"{path.stem}.nii.gz"), reader)
     record_property("count", f"DICOM-SEG by mona, read by {reader}: {len(files)} files, {len(wrong)} disagreements")
     assert len(files) >= 24
     assert not wrong
@@ -99,7 +104,7 @@ def test_dicom_seg_is_sound_to_dcmtk(masks, record_property):
     """Not an image to it, but every element is parsed and checked against its dictionary."""
     if shutil.which("dcmdump") is None:
         pytest.skip("DCMTK is not installed (Debian: dcmtk)")
-    files, wrong = sorted((masks / "dcm").iterdir()), []
+    files, wrong = sorted((masks / named("dcm")).iterdir()), []
     for path in files:
         told = subprocess.run(["dcmdump", path], check=False, capture_output=True)
         wrong += [] if told.returncode == 0 and not told.stderr else [f"{path.name}: {told.stderr[:200]!r}"]
@@ -110,10 +115,11 @@ def test_dicom_seg_is_sound_to_dcmtk(masks, record_property):
 @pytest.mark.parametrize("kind", MASKS)
 def test_masks_read_by_simpleitk(masks, kind, record_property):
     sitk = pytest.importorskip("SimpleITK")
-    files, wrong = sorted((masks / kind).iterdir()), []
+    files, wrong = sorted((masks / named(kind)).iterdir()), []
     for path in files:
         voxels, affine = sitk_files.content(sitk.ReadImage(str(path)))
-        seg = on_grid_of(read_volume(masks / "dcm" / f"{path.name.removesuffix(f'.{kind}')}.dcm"), read_volume(path))
+        dicom = masks / named("dcm") / f"{path.name.removesuffix(f'.{kind}')}.dcm"
+        seg = on_grid_of(read_volume(dicom), read_volume(path))
         same = np.allclose(affine, seg.affine, atol=1e-3) and np.array_equal(voxels, label_ids(seg))
         wrong += [] if same else [path.name]
     record_property("count", f"masks .{kind}, read by SimpleITK: {len(files)} files, {len(wrong)} disagreements")
@@ -155,7 +161,7 @@ def by_dcmqi(path, source, labels, affine, kind):
 def test_dicom_seg_of_dcmqi_is_read(scans, masks, tmp_path, kind, record_property):
     cases, wrong = sorted(path.name for path in scans.glob("s*")), []
     for case in cases:
-        labels, affine = nifti(masks / "nii.gz" / f"{case}.nii.gz")
+        labels, affine = nifti(masks / named("nii.gz") / f"{case}.nii.gz")
         by_dcmqi(tmp_path / f"{case}.dcm", scans / case, labels, affine, kind)
         found = on_grid_of(read_volume(tmp_path / f"{case}.dcm"), Volume(labels, affine))
         wrong += [] if np.array_equal(label_ids(found), labels) else [case]

@@ -132,23 +132,23 @@ def packaged(tmp_path):
     return files
 
 
-def tell(capsys, what, verdicts):
-    """Print the three counts; none may be wrong."""
+def tell(record_property, what, verdicts):
+    """Report the three counts; none may be wrong."""
     wrong = [words for words in verdicts if words not in ("right", "refused")]
     counts = Counter(verdicts)
-    with capsys.disabled():
-        print(f"\n{what}: {counts['right']} read right, {counts['refused']} refused right, {len(wrong)} wrong")
+    count = f"{what}: {counts['right']} read right, {counts['refused']} refused right, {len(wrong)} wrong"
+    record_property("count", count)
     assert not wrong, "\n".join(wrong)
     return counts
 
 
-def test_packaged_files(tmp_path, capsys):
+def test_packaged_files(tmp_path, record_property):
     files = packaged(tmp_path)
-    counts = tell(capsys, f"{len(files)} packaged files", [verdict(path) for path in files])
+    counts = tell(record_property, f"{len(files)} packaged files", [verdict(path) for path in files])
     assert counts["right"] >= 40  # the comparison is not of nothing
 
 
-def test_packaged_series(capsys):
+def test_packaged_series(record_property):
     """Every series below pydicom's DICOMDIR folders, by its UID, against ITK's series reader."""
     verdicts = []
     root = PYDICOM / "test_files" / "dicomdirtests"
@@ -168,7 +168,7 @@ def test_packaged_series(capsys):
             volume = read_volume(folder, series=one.uid, frame=0)
             wrong = compare(volume, sitk.GetArrayFromImage(image).T, itk_affine(image))
             verdicts.append(f"{folder.name} {one.number}: {wrong}" if wrong else "right")
-    tell(capsys, f"{len(verdicts)} packaged series", verdicts)
+    tell(record_property, f"{len(verdicts)} packaged series", verdicts)
 
 
 def itk_series(folder, image, slope=None):
@@ -226,7 +226,7 @@ DCMTK = {
 }
 
 
-def test_files_written_by_dcmtk(tmp_path, capsys):
+def test_files_written_by_dcmtk(tmp_path, record_property):
     if not shutil.which("dcmconv"):
         pytest.skip("dcmtk is not installed (apt-get install dcmtk)")
     verdicts = []
@@ -240,4 +240,4 @@ def test_files_written_by_dcmtk(tmp_path, capsys):
             volume = read_volume(path)
             same = np.array_equal(volume.voxels, plain.voxels) and np.array_equal(volume.affine, plain.affine)
             verdicts.append(verdict(path) if same else f"{path.name}: not as it was")
-    assert tell(capsys, f"{len(verdicts)} files by dcmtk", verdicts)["refused"] == 0
+    assert tell(record_property, f"{len(verdicts)} files by dcmtk", verdicts)["refused"] == 0
