@@ -60,12 +60,14 @@ class Task:
     image_order: int = 0  # how slices are resized for the network: 0 nearest, 1 linear (method 1.1)
     mask_order: int = 0  # 0: argmax, then nearest (method 1.5.1); 1: resize the logits linearly, then argmax
     modality: str | None = None
-    seen: dict[str, tuple[float, float]] = field(default_factory=dict)# ranges seen in training
+    seen: dict[str, tuple[float, float]] = field(default_factory=dict)  # ranges seen in training
 
     def __post_init__(self) -> None:
         ids = [c.id for c in self.classes]
         if len(ids) < 2 or ids[0] != 0 or len(set(ids)) != len(ids) or not all(0 <= i <= 65535 for i in ids):
-            raise InputError(f"task {self.name}: class ids must be distinct and start with 0, the background; found {ids}")
+            raise InputError(
+                f"task {self.name}: class ids must be distinct and start with 0, the background; found {ids}"
+            )
         if self.slices not in ("stack", *WORLD_AXES) or self.fallback not in WORLD_AXES:
             axes = f"{self.slices!r} or fallback axis {self.fallback!r}"
             raise InputError(f"task {self.name}: unknown slice axis {axes}; choose {', '.join(WORLD_AXES)}")
@@ -128,7 +130,7 @@ def _triple(values: Any) -> tuple[int, int, int]:
     return int(r), int(g), int(b)
 
 
-RED, GREEN, BLUE = (230, 75, 60), (80, 190, 90), (60, 120, 230)# distinct in print and for most colour-blind readers
+RED, GREEN, BLUE = (230, 75, 60), (80, 190, 90), (60, 120, 230)  # distinct in print and for most colour-blind readers
 
 CARDIAC = Task(
     name="cardiac",

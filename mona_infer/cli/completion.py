@@ -9,7 +9,7 @@ import typer
 
 from mona_infer.errors import InputError
 
-PROGRAM, VARIABLE = "mona", "_MONA_COMPLETE"# the scripts set the variable; typer responds to it
+PROGRAM, VARIABLE = "mona", "_MONA_COMPLETE"  # the scripts set the variable; typer responds to it
 SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
 
 

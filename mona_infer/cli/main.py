@@ -143,7 +143,7 @@ def main() -> NoReturn:
         code = _complain(str(part), part.exit_code)
     except MemoryError:
         code = _complain("not enough memory; try a smaller volume or close other programs", 2)
-    except OSError as error:# a full disk, missing permissions: the user can fix it, wherever it happens
+    except OSError as error:  # a full disk, missing permissions: the user can fix it, wherever it happens
         code = _complain(f"{error.filename or 'input or output'}: {error.strerror or error}", 2)
     except Exception as error:
         if not hasattr(error, "format_message"):  # typer's own usage errors; anything else is a bug in mona

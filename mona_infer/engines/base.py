@@ -70,6 +70,6 @@ def choose(name: str, model: Model, *, threads: int = 0) -> Engine:
         try:
             if kind.suits(model):
                 return kind.make(model, threads)
-        except MissingPart:# installed but cannot start: a GPU build on a machine without a GPU
+        except MissingPart:  # installed but cannot start: a GPU build on a machine without a GPU
             continue
     return last.make(model, threads)

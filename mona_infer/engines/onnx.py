@@ -38,14 +38,16 @@ class OnnxEngine:
             raise MissingPart(f"the installed ONNX Runtime has no {provider}; on a machine with a GPU, run: {needed}")
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads or cores()
-        options.log_severity_level = 4# errors are also raised
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # leave the cores to reading and restoring
+        options.log_severity_level = 4  # errors are also raised
+        options.add_session_config_entry(
+            "session.intra_op.allow_spinning", "0"
+        )  # leave the cores to reading and restoring
         chosen = [(provider, tensorrt_options(model) if device == "ort-tensorrt" else {}), *others]
         try:
             self._session = ort.InferenceSession(model.content, options, providers=chosen)
-        except Exception as error:# the runtime's exceptions share no base class
+        except Exception as error:  # the runtime's exceptions share no base class
             raise InputError(f"{model.path}: ONNX Runtime cannot load it ({_first_line(error)})") from error
-        if self._session.get_providers()[0] != provider:# it falls back to the CPU with only a log line
+        if self._session.get_providers()[0] != provider:  # it falls back to the CPU with only a log line
             raise MissingPart(
                 f"{provider} cannot start: there is no GPU, or its driver does not match; use --engine cpu"
             )
@@ -93,7 +95,9 @@ def _signature(model: Model, session: Any) -> tuple[str, str]:
     wanted = [[1, *task.input_size], [len(task.classes), *task.input_size]]
     found = [[list(end.shape[1:]) for end in ends] for ends in (inputs, outputs)]
     if found != [[shape] for shape in wanted] or {e.type for e in (*inputs, *outputs)} != {"tensor(float)"}:
-        raise InputError(f"{model.path}: the network's input and output shapes are {found}, but its Task needs {wanted}")
+        raise InputError(
+            f"{model.path}: the network's input and output shapes are {found}, but its Task needs {wanted}"
+        )
     return inputs[0].name, outputs[0].name
 
 
@@ -106,9 +110,7 @@ def _has_cuda(model: Model) -> bool:
 
 
 ENGINES = {
-    "cpu": Kind(
-        "ONNX Runtime on the CPU", lambda model, n: OnnxEngine(model, threads=n), "onnxruntime", "cpu", rank=1
-    ),
+    "cpu": Kind("ONNX Runtime on the CPU", lambda model, n: OnnxEngine(model, threads=n), "onnxruntime", "cpu", rank=1),
     "cuda": Kind(
         "ONNX Runtime on an NVIDIA GPU",
         lambda model, n: OnnxEngine(model, device="cuda", threads=n),

@@ -32,23 +32,23 @@ class OpenvinoEngine:
             compiled = core.compile_model(core.read_model(model.content), "CPU", settings)
             ends = [[list(end.partial_shape)[1:] for end in part] for part in (compiled.inputs, compiled.outputs)]
             found = [[[int(size.get_length()) for size in shape] for shape in part] for part in ends]
-        except Exception as error:# its exceptions share no base class
+        except Exception as error:  # its exceptions share no base class
             raise InputError(f"{model.path}: OpenVINO cannot load it ({' '.join(str(error).split())[:300]})") from error
         size = model.task.input_size
         wanted = [[[1, *size]], [[len(model.task.classes), *size]]]
         if found != wanted:
-            raise InputError(f"{model.path}: the network's input and output shapes are {found}, but its Task needs {wanted}")
+            raise InputError(
+                f"{model.path}: the network's input and output shapes are {found}, but its Task needs {wanted}"
+            )
         self._request = compiled.create_infer_request()
         self.batch = 1
         self.description = f"OpenVINO {version('openvino')}, cpu"
 
     def run(self, slices: NDArray[np.float32]) -> NDArray[np.float32]:
         self._request.infer([np.ascontiguousarray(slices[:, None])])
-        return np.array(self._request.get_output_tensor(0).data)# a copy: the next call overwrites this memory
+        return np.array(self._request.get_output_tensor(0).data)  # a copy: the next call overwrites this memory
 
 
 ENGINES = {
-    "openvino": Kind(
-        "OpenVINO on the CPU", lambda model, n: OpenvinoEngine(model, threads=n), "openvino", "openvino"
-    )
+    "openvino": Kind("OpenVINO on the CPU", lambda model, n: OpenvinoEngine(model, threads=n), "openvino", "openvino")
 }

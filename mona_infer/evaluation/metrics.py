@@ -100,7 +100,7 @@ def score_case(
     a, b = prediction, reference
     if a.dtype != b.dtype:
         a, b = a.astype(np.uint16), b.astype(np.uint16)
-    if b.flags.f_contiguous:# NIfTI and DICOM order: walk through memory in sequence
+    if b.flags.f_contiguous:  # NIfTI and DICOM order: walk through memory in sequence
         a, b, spacing = a.T, b.T, spacing[::-1]
     if definition == "paper":
         spacing = (1.0, 1.0, 1.0)

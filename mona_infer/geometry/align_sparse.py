@@ -18,7 +18,7 @@ def placed(volume: Volume, other: Volume) -> Volume | None:
     Each slice is placed on its own, so it does not matter which slices were left out or what slice spacing the file
     declares.
     """
-    to_other = np.linalg.solve(other.affine, volume.affine)# voxel indices of `volume` to those of `other`
+    to_other = np.linalg.solve(other.affine, volume.affine)  # voxel indices of `volume` to those of `other`
     turn = np.rint(to_other[:3, :2])  # where i and j go
     if (np.abs(turn).sum(axis=0) != 1).any() or (np.abs(turn).sum(axis=1) > 1).any():
         return None
@@ -27,7 +27,7 @@ def placed(volume: Volume, other: Volume) -> Volume | None:
     if (other.shape[a], other.shape[b]) != (rows, columns):
         return None
     labelled = np.flatnonzero(volume.voxels.any(axis=(0, 1)))
-    slices = labelled if labelled.size else np.zeros(1, np.int64)# an empty mask only has to fit within its plane
+    slices = labelled if labelled.size else np.zeros(1, np.int64)  # an empty mask only has to fit within its plane
     first = to_other[:3, 3] + slices[:, None] * to_other[:3, 2]  # first voxel of each slice
     start = np.rint(first)
     start[:, a] = 0 if turn[a, 0] > 0 else rows - 1

@@ -38,7 +38,7 @@ def _extremes(volume: Volume) -> tuple[float, float]:
     ends = volume.intensities(np.array([np.min(lows), np.max(highs)]))  # min and max pass NaN on
     if not np.isfinite(ends).all():
         raise InputError(f"{volume.source} has voxels that are NaN or infinite; replace them first")
-    return float(ends.min()), float(ends.max())# a negative slope swaps the ends
+    return float(ends.min()), float(ends.max())  # a negative slope swaps the ends
 
 
 def _percentiles(volume: Volume, *wanted: float) -> tuple[float, float]:

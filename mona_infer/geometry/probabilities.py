@@ -34,7 +34,7 @@ def in_steps(logits: Logits, winner: Labels) -> NDArray[np.uint8]:
     rival = np.zeros(winner.shape, np.uint8)
     for c in range(classes):
         np.maximum(rival, steps[:, c], out=rival, where=winner != c)
-    rival += 1# two probabilities cannot both exceed 1/2, so this never exceeds 255
+    rival += 1  # two probabilities cannot both exceed 1/2, so this never exceeds 255
     for c in range(classes):
         np.maximum(rival, steps[:, c], out=steps[:, c], where=winner == c)
     return steps

@@ -43,7 +43,7 @@ class SliceStack:
         """Slices start..stop as network input (n, rows, columns) in 0..1: resized, then cut to the Task's window."""
         values = normalise(self.volume.intensities(self._voxels[start:stop]), self.low, self.high)
         resized = native.resize(values, self.task.size, order=self.task.image_order)
-        return np.ascontiguousarray(resized[:, *self._window])# not a copy if there is no window
+        return np.ascontiguousarray(resized[:, *self._window])  # not a copy if there is no window
 
     def batches(self, size: int) -> Iterator[tuple[int, NDArray[np.float32]]]:
         """All slices, `size` at a time; each batch comes with the index of its first slice."""

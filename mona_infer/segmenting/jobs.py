@@ -48,16 +48,12 @@ def find_jobs(
         if out.resolve() == scan.resolve():
             raise InputError(f"{out} is the scan itself; give the mask another name")
         if scan.is_dir() and (count := scans_in(scan)):
-            raise InputError(
-                f"{scan} is a folder of {count} scans but {out} names a single mask; give --out a folder"
-            )
+            raise InputError(f"{scan} is a folder of {count} scans but {out} names a single mask; give --out a folder")
         if reference is not None and reference.is_dir() and scan.is_file() and scans_in(reference):
             reference = reference_of(stem(scan), reference)
         return [Job(stem(scan), scan, out, reference)], False
     if not scan.is_dir():
-        raise InputError(
-            f"{out}: a mask must end in .nii.gz, .nii, .nrrd or .seg.nrrd (or .dcm, for a DICOM series)"
-        )
+        raise InputError(f"{out}: a mask must end in .nii.gz, .nii, .nrrd or .seg.nrrd (or .dcm, for a DICOM series)")
     if out.resolve().is_relative_to(scan.resolve()):
         raise InputError(f"{out} is inside {scan}, so masks would be mistaken for scans; choose another --out")
     jobs: dict[str, Job] = {}
@@ -103,5 +99,7 @@ def _reference(name: str, reference: Path | None) -> Path | None:
     if reference is None:
         return None
     if not reference.is_dir():
-        raise InputError(f"{reference} is a file; for a folder of scans, --reference must be a folder with the same file names")
+        raise InputError(
+            f"{reference} is a file; for a folder of scans, --reference must be a folder with the same file names"
+        )
     return reference_of(name, reference)

@@ -10,7 +10,7 @@ from mona_infer.errors import MissingPart
 
 
 def version(package: str) -> str | None:
-    import importlib.metadata# slow, and only needed if something is missing
+    import importlib.metadata  # slow, and only needed if something is missing
 
     try:
         return importlib.metadata.version(package)

@@ -65,7 +65,7 @@ def bars(path: Path, title: str, shares: dict[str, float], colours: list[tuple[i
     sheet = Image.new("RGB", (width, height), (255, 255, 255))
     draw, font, black = ImageDraw.Draw(sheet), ImageFont.load_default(size=12), (30, 30, 30)
     smallest = min((v for v in shares.values() if v > 0), default=1e-4)
-    decades = max(1, int(np.ceil(-np.log10(smallest / 3))))# a third, so that the smallest bar is visible
+    decades = max(1, int(np.ceil(-np.log10(smallest / 3))))  # a third, so that the smallest bar is visible
     top, floor = 40, height - bottom
 
     def y(share: float) -> float:
