@@ -1,1 +1,1 @@
-"""Files in and out: NIfTI, NRRD, MetaImage and DICOM to a Volume and back; names paired; writes all or nothing."""
+"""Reading and writing NIfTI, NRRD, MetaImage and DICOM; matching file names; writes that are all or nothing."""

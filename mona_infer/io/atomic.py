@@ -1,4 +1,4 @@
-"""Files that are either whole or absent: written under a temporary name, flushed to disk, then renamed."""
+"""Files that are either complete or absent: written under a temporary name, flushed to disk, then renamed."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from mona_infer.errors import InputError
 
 @contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Yield a temporary neighbour of `path` that becomes `path` on success and vanishes on failure."""
+    """Yield a temporary path next to `path`; it is renamed to `path` on success and removed on failure."""
     if path.is_dir():
         raise InputError(f"{path} is a folder; give the name of the file to write")
     temporary = path.with_name(f".{secrets.token_hex(4)}.{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.touch()  # with the mode that the umask gives; some writers put a file of mode 0600 in its place
+        temporary.touch()  # with the umask's mode; some writers replace it with a file of mode 0600
         mode = stat.S_IMODE(temporary.stat().st_mode)
         yield temporary
         temporary.chmod(mode)
@@ -30,14 +30,14 @@ def atomic_path(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
     finally:
-        with contextlib.suppress(OSError):  # where nothing can be written, nothing can be removed either
+        with contextlib.suppress(OSError):  # if nothing can be written, nothing can be removed either
             temporary.unlink(missing_ok=True)
 
 
 def check_writable(path: Path, *, folder: bool = False) -> None:
-    """Raise what writing this file (or files into this folder) would raise, before the work that fills it is done.
+    """Fail now if this file (or files in this folder) cannot be written, instead of after the work.
 
-    It tries: permissions alone do not tell what a read-only disk, a network share or a root user may do.
+    It tries to write: permissions alone say nothing about a read-only disk, a network share or a root user.
     """
     if path.is_dir() and not folder:
         raise InputError(f"{path} is a folder; give the name of the file to write")

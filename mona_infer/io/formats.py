@@ -1,4 +1,4 @@
-"""Which file names hold a scan or a mask, and what a case is called after its file or folder."""
+"""Which file names are scans or masks, and the case name of a file or folder."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 from mona_infer.errors import InputError
 
 NIFTI = (".nii.gz", ".nii")
-PAIR = (".hdr", ".hdr.gz", ".img", ".img.gz")  # Analyze 7.5, or NIfTI in two files
+PAIR = (".hdr", ".hdr.gz", ".img", ".img.gz")  # Analyze 7.5, or NIfTI as two files
 NRRD = (".seg.nrrd", ".nrrd", ".nhdr")
 META = (".mha", ".mhd")
 READ = (*NIFTI, *PAIR, *NRRD, *META)
-# One file of each scan: what keeps its voxels in a second file is known by its header.  Longest ending first.
+# One file per scan: of a pair, only the header file.  Longest ending first.
 CASES = (*NIFTI, ".hdr.gz", ".hdr", *NRRD, *META)
-WHOLE = (*NIFTI, ".seg.nrrd", ".nrrd", ".mha")  # header and voxels in one file, whose hash stands for the scan
+WHOLE = (*NIFTI, ".seg.nrrd", ".nrrd", ".mha")  # header and voxels in one file, so its hash identifies the scan
 WRITTEN = (*NIFTI, ".seg.nrrd", ".nrrd")
-SEG = ".dcm"  # a mask of this name is a DICOM Segmentation
-IN_WORDS = "NIfTI (.nii, .nii.gz), Analyze (.hdr with .img), NRRD (.nrrd, .nhdr) or MetaImage (.mha, .mhd)"
+SEG = ".dcm"  # a mask with this ending is a DICOM Segmentation
+FORMAT_NAMES = "NIfTI (.nii, .nii.gz), Analyze (.hdr with .img), NRRD (.nrrd, .nhdr) or MetaImage (.mha, .mhd)"
 
 
 def stem(path: Path) -> str:
-    """The name without what says how it is stored, in upper or lower case."""
+    """The name without its format ending, in upper or lower case."""
     if path.is_dir():
         return path.name
     ends = (e for e in (*READ, SEG, ".zip") if path.name.lower().endswith(e))
@@ -29,7 +29,7 @@ def stem(path: Path) -> str:
 
 
 def check_is_file_or_folder(path: Path) -> None:
-    """Refuse what is missing, and pipes, sockets and devices, which can keep a reader waiting for ever."""
+    """Refuse missing files, and pipes, sockets and devices, which can block a reader forever."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -38,5 +38,5 @@ def check_is_file_or_folder(path: Path) -> None:
         raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         kinds = {stat.S_ISFIFO: "a named pipe", stat.S_ISSOCK: "a socket"}
-        kind = next((words for test, words in kinds.items() if test(mode)), "a device")
+        kind = next((name for test, name in kinds.items() if test(mode)), "a device")
         raise InputError(f"{path} is {kind}, not a file; save the scan to a file and give its name")

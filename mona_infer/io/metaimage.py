@@ -1,6 +1,7 @@
-"""MetaImage in: .mha and .mhd with its .raw or .zraw, as ITK, elastix and plastimatch write them.
+"""Reading MetaImage: .mha, and .mhd with its .raw or .zraw, as ITK, elastix and plastimatch write them.
 
-By hand: SimpleITK takes 264 MB of disk and 0.2 s to import, as long as all of `mona --help`.  https://itk.org/Wiki/ITK/MetaIO/Documentation
+Our own reader: SimpleITK takes 264 MB of disk and 0.2 s to import, as long as all of `mona --help`.
+https://itk.org/Wiki/ITK/MetaIO/Documentation
 """
 
 from __future__ import annotations
@@ -13,26 +14,26 @@ from numpy.typing import NDArray
 
 from mona_infer.errors import InputError
 from mona_infer.io.scan_file import ScanFile
-from mona_infer.io.stored_voxels import Stored, in_one_sentence
+from mona_infer.io.stored_voxels import Stored, as_input_error
 from mona_infer.io.text_header import MILLIMETRES, NO_ORIENTATION, header_lines, numbers, ras_affine, sizes, voxel_file
 
 TYPES = {
     "MET_CHAR": "i1", "MET_UCHAR": "u1", "MET_SHORT": "i2", "MET_USHORT": "u2", "MET_INT": "i4", "MET_UINT": "u4",
-    "MET_LONG": "i4", "MET_ULONG": "u4", "MET_LONG_LONG": "i8", "MET_ULONG_LONG": "u8",  # LONG has four bytes in MetaIO
+    "MET_LONG": "i4", "MET_ULONG": "u4", "MET_LONG_LONG": "i8", "MET_ULONG_LONG": "u8",# LONG is four bytes in MetaIO
     "MET_FLOAT": "f4", "MET_DOUBLE": "f8",
 }  # fmt: skip
 LPS = (-1, -1, 1)
 
 
 def open_metaimage(path: Path) -> ScanFile:
-    with in_one_sentence(path), path.open("rb") as stream:
+    with as_input_error(path), path.open("rb") as stream:
         fields: dict[str, str] = {}
         for line in header_lines(path, stream, "MetaImage"):
             name, equals, value = line.partition("=")
             if not equals:
                 if line.strip():
                     raise InputError(
-                        f"{path} is not MetaImage, or damaged: found {line[:60]!r} where 'Name = value' was due"
+                        f"{path} is not MetaImage, or is damaged: expected 'Name = value', found {line[:60]!r}"
                     )
                 continue
             fields[name.strip().lower()] = value.strip()
@@ -41,7 +42,7 @@ def open_metaimage(path: Path) -> ScanFile:
         local = stream.tell()
     for name in ("NDims", "DimSize", "ElementType", "ElementDataFile"):
         if name.lower() not in fields:
-            raise InputError(f"{path} is not MetaImage, or cut short: its header has no {name}")
+            raise InputError(f"{path} is not MetaImage, or is truncated: its header has no {name}")
     rank = numbers(path, "NDims", fields["ndims"], int, 1)[0]
     if rank not in (3, 4):
         raise InputError(f"{path}: expected a 3-D or 4-D volume, the header says {rank} dimensions")
@@ -52,7 +53,7 @@ def open_metaimage(path: Path) -> ScanFile:
 
 
 def _affine(path: Path, fields: dict[str, str], rank: int) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-    """TransformMatrix has the direction of the first axis in its first row, and so on."""
+    """Row n of TransformMatrix is the direction of axis n."""
 
     def first(*names: str) -> str | None:
         return next((fields[name] for name in names if name in fields), None)
@@ -66,7 +67,7 @@ def _affine(path: Path, fields: dict[str, str], rank: int) -> tuple[NDArray[np.f
     else:
         notes.append(NO_ORIENTATION)
     if turn[3:, :3].any() or turn[:3, 3:].any():
-        raise InputError(f"{path}: its fourth axis is turned into space; expected frames along it")
+        raise InputError(f"{path}: the fourth axis must be time, but TransformMatrix mixes it with space")
     if spacing is None:
         notes.append("the header has no spacing: 1 mm is assumed")
     steps = turn * np.array(numbers(path, "ElementSpacing", spacing or "1 " * rank, float, rank))[:, None]
@@ -89,22 +90,22 @@ def _stored(path: Path, fields: dict[str, str], local: int, shape: tuple[int, in
     channels = fields.get("elementnumberofchannels", "1")
     if channels != "1":
         raise InputError(
-            f"{path} has {channels} values a voxel (colour or a vector); convert to one grey value a voxel"
+            f"{path} has {channels} values per voxel (colour or a vector); convert to one grey value per voxel"
         )
     if not says("binarydata", default=True):
-        raise InputError(f"{path}: its voxels are written as text (BinaryData = False); save it as binary")
+        raise InputError(f"{path}: its voxels are stored as text (BinaryData = False); save it as binary")
     if name.upper().startswith("LIST") or "%" in name:
-        raise InputError(f"{path} keeps its voxels in several files ({name!r}); save it as one .mha file")
+        raise InputError(f"{path} stores its voxels in several files ({name!r}); save it as one .mha file")
     where, begin = (path, local) if name.upper() == "LOCAL" else (voxel_file(path, name), 0)
     big = says("binarydatabyteordermsb", "elementbyteordermsb")
     dtype = np.dtype(TYPES[kind]).newbyteorder(">" if big else "<")
     packing = "zlib" if says("compresseddata") else "raw"
     skip = numbers(path, "HeaderSize", fields.get("headersize", "0"), int, 1)[0]
-    with in_one_sentence(where):
-        if skip == -1 and packing == "raw":  # the voxels are the end of the file, whatever is before them
+    with as_input_error(where):
+        if skip == -1 and packing == "raw":  # the voxels are at the end of the file, whatever comes before
             begin, skip = max(0, where.stat().st_size - math.prod(shape) * frames * dtype.itemsize), 0
         elif skip < 0:
-            raise InputError(f"{path}: {skip} bytes cannot be skipped")
+            raise InputError(f"{path}: HeaderSize must be -1, 0 or greater, found {skip}")
         if packing == "zlib":
             begin, skip = begin + skip, 0
             with where.open("rb") as stream:

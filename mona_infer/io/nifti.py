@@ -1,4 +1,4 @@
-"""NIfTI-1 and -2 in and out, and in also their ancestor Analyze 7.5: a pair of .hdr and .img."""
+"""Reading and writing NIfTI-1 and -2, and reading their predecessor Analyze 7.5, a pair of .hdr and .img."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from mona_infer.io.formats import PAIR, stem
 from mona_infer.io.nifti_affine import analyze_affine, world_affine
 from mona_infer.io.nifti_header import LAYOUTS, MAGIC, NOT_GREY, PAIR_MAGIC, Header
 from mona_infer.io.scan_file import ScanFile
-from mona_infer.io.stored_voxels import Stored, first_bytes, in_one_sentence
+from mona_infer.io.stored_voxels import Stored, as_input_error, first_bytes
 from mona_infer.volume import Volume
 
 
 def read_nifti(path: Path, *, frame: int | None = None, budget: int, beside: int = 0) -> Volume:
-    """Read a 3-D volume, or frame `frame` of a 4-D one, keeping the stored dtype; see `read_volume`."""
+    """Read a 3-D volume, or one frame of a 4-D one, keeping the stored dtype; see `read_volume`."""
     return open_nifti(path).volume(frame, budget=budget, beside=beside)
 
 
 def open_nifti(path: Path) -> ScanFile:
-    """Read the header of a .nii, .nii.gz or a pair of .hdr and .img, either of which may be named."""
+    """Read the header of a .nii, a .nii.gz or a pair of .hdr and .img, given by either of its files."""
     where, voxels = _pair(path) if path.name.lower().endswith(PAIR) else (path, path)
     single = where is voxels
     packing = _packing(where)
-    with in_one_sentence(where):
+    with as_input_error(where):
         header = _read_header(where, first_bytes(where, packing, max(LAYOUTS)), single)
     analyze = not single and header.size == 348 and bytes(header["magic"])[:3] != PAIR_MAGIC[348]
     if analyze:
@@ -46,28 +46,28 @@ def open_nifti(path: Path) -> ScanFile:
         affine,
         slope,
         intercept,
-        None if analyze else header,  # a mask of Analyze says in so many words how its axes run
+        None if analyze else header,  # the mask of an Analyze scan gets a NIfTI header with an orientation
         notes,
     )
 
 
 def _pair(path: Path) -> tuple[Path, Path]:
-    """The header's file and that of the voxels, of which one is named; the other lies beside it."""
+    """The header file and the voxel file, given either one; the other is next to it."""
     name = stem(path)
     found = []
     for kind in (".hdr", ".img"):
         beside = [path.with_name(name + end) for end in (kind, f"{kind}.gz", kind.upper(), f"{kind.upper()}.GZ")]
         there = path if path in beside else next((p for p in beside if p.is_file()), None)
         if there is None:
-            raise InputError(f"{path} is half of a pair: there is no {name}{kind} beside it")
+            raise InputError(f"{path} is half of a pair: {name}{kind} is not next to it")
         found.append(there)
     return found[0], found[1]
 
 
 def _packing(path: Path) -> str:
-    """By name; the content has to agree."""
+    """According to the name; the content must agree."""
     named = path.name.lower().endswith(".gz")
-    with in_one_sentence(path), path.open("rb") as file:
+    with as_input_error(path), path.open("rb") as file:
         first = file.read(2)
     if not first:
         raise InputError(f"{path} is empty (0 bytes); get a fresh copy")
@@ -82,12 +82,12 @@ def _packing(path: Path) -> str:
 def write_mask(path: Path, mask: Volume) -> None:
     """Write a label map (uint8 or uint16) on its own grid: the scan's affine, codes and units."""
     if mask.voxels.dtype not in (np.uint8, np.uint16):
-        raise TypeError(f"a mask is uint8 or uint16, found {mask.voxels.dtype}")
+        raise TypeError(f"a mask must be uint8 or uint16, found {mask.voxels.dtype}")
     write_nifti(path, mask, intent="label")
 
 
 def write_nifti(path: Path, volume: Volume, *, intent: str = "none") -> None:
-    """Write a volume with its stored dtype and scaling, all or nothing; the same volume gives the same bytes."""
+    """Write a volume with its dtype and scaling, all or nothing; the same volume gives the same bytes."""
     with nifti_writer(path, volume, intent=intent) as write:
         write(volume)
 
@@ -96,12 +96,12 @@ def write_nifti(path: Path, volume: Volume, *, intent: str = "none") -> None:
 def nifti_writer(
     path: Path, first: Volume, *, frames: int = 1, intent: str = "none"
 ) -> Iterator[Callable[[Volume], None]]:
-    """What writes one frame after the other, all on the grid of `first`: the file appears when all are written."""
+    """A function that writes one frame after another on the grid of `first`; the file appears when all are written."""
     if not path.name.endswith((".nii", ".nii.gz")):
-        raise InputError(f"{path}: a volume is written as .nii or .nii.gz")
+        raise InputError(f"{path}: the name of a volume must end in .nii or .nii.gz")
     header = _header_for(first, frames, intent)
     with atomic_path(path) as temporary, temporary.open("wb") as file:
-        # No file name and no time inside the gzip header: they would differ from run to run.
+        # No file name or time in the gzip header: they would differ from run to run.
         packed = igzip.IGzipFile("", "wb", 2, file, 0) if path.name.endswith(".gz") else None
         stream = cast(IO[bytes], packed or file)
         stream.write(bytes(header) + b"\0\0\0\0")  # four zeros: no header extensions follow
@@ -137,7 +137,9 @@ def _read_header(path: Path, block: bytes, single: bool) -> Header:
         raise InputError(f"{path} is not NIfTI: its first bytes are not a NIfTI header")
     magic = bytes(header["magic"])[:3]
     if single and magic != MAGIC[header.size]:
-        raise InputError(f"{path} is not a single-file NIfTI (magic {magic!r}); if it is one of a pair, name it .hdr")
+        raise InputError(
+            f"{path} is not a single-file NIfTI (magic {magic!r}); if it is half of a pair, rename it to .hdr"
+        )
     if not single and magic == MAGIC[header.size]:
         raise InputError(f"{path} says that its voxels are in the same file; rename it to {stem(path)}.nii")
     return header
@@ -161,7 +163,9 @@ def _layout(path: Path, header: Header, single: bool) -> tuple[np.dtype[Any], in
     if dtype is None:
         raise InputError(f"{path} has an unknown voxel type (code {code})")
     if int(header["bitpix"]) not in (0, dtype.itemsize * 8):
-        raise InputError(f"{path}: the header contradicts itself (type {dtype}, {int(header['bitpix'])} bits a voxel)")
+        raise InputError(
+            f"{path}: the header contradicts itself (type {dtype}, {int(header['bitpix'])} bits per voxel)"
+        )
     offset = float(header["vox_offset"])
     lowest = 352 if single else 0
     if not math.isfinite(offset) or offset != int(offset) or not (offset == 0 or lowest <= offset < 1 << 32):

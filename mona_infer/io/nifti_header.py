@@ -1,7 +1,7 @@
 """The NIfTI-1 and -2 header: its fields, its geometry, and a copy of it for another volume on the same grid.
 
-By hand, because importing nibabel imports pydicom and its codecs, which takes about as long as all else that `mona
-segment` has to import.  The tests hold it against nibabel.
+Our own, because importing nibabel also imports pydicom and its codecs, which takes about as long as all other imports
+of `mona segment`.  The tests compare it with nibabel.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# nifti1.h and nifti2.h, field by field, so that a header can be stored in the other byte order without losing one.
+# All fields of nifti1.h and nifti2.h, so that a header can be converted to the other byte order without loss.
 NIFTI1 = """sizeof_hdr:i4 data_type:S10 db_name:S18 extents:i4 session_error:i2 regular:S1 dim_info:u1 dim:8i2
 intent_p1:f4 intent_p2:f4 intent_p3:f4 intent_code:i2 datatype:i2 bitpix:i2 slice_start:i2 pixdim:8f4 vox_offset:f4
 scl_slope:f4 scl_inter:f4 slice_end:i2 slice_code:u1 xyzt_units:u1 cal_max:f4 cal_min:f4 slice_duration:f4 toffset:f4
@@ -26,8 +26,8 @@ LAYOUTS = {
     size: np.dtype([(name, kind) for name, _, kind in (field.partition(":") for field in fields.split())])
     for size, fields in ((348, NIFTI1), (540, NIFTI2))
 }
-MAGIC = {348: b"n+1", 540: b"n+2"}  # of a single file
-PAIR_MAGIC = {348: b"ni1", 540: b"ni2"}  # the voxels are in another
+MAGIC = {348: b"n+1", 540: b"n+2"}  # a single file
+PAIR_MAGIC = {348: b"ni1", 540: b"ni2"}  # the voxels are in another file
 TYPES = {2: "u1", 4: "i2", 8: "i4", 16: "f4", 64: "f8", 256: "i1", 512: "u2", 768: "u4", 1024: "i8", 1280: "u8"}
 NOT_GREY = {32: "complex64", 128: "RGB", 1536: "float128", 1792: "complex128", 2048: "complex256", 2304: "RGBA"}
 INTENTS = {"none": 0, "label": 1002}
@@ -38,12 +38,12 @@ class Header:
     """`header[name]` is a field of the standard, readable and writable."""
 
     def __init__(self, fields: NDArray[Any]) -> None:
-        self._fields = fields  # () of a layout
-        self.spm_origin: NDArray[np.int16] | None = None  # of Analyze: the voxel at (0, 0, 0), counted from 1
+        self._fields = fields  # a 0-d structured array
+        self.spm_origin: NDArray[np.int16] | None = None  # Analyze only: the voxel at (0, 0, 0), counted from 1
 
     @classmethod
     def read(cls, block: bytes) -> Header | None:
-        """Of the first 348 or 540 bytes of a file; None where they are no header."""
+        """The header in the first 348 or 540 bytes of a file; None if they are not a header."""
         if len(block) not in LAYOUTS:
             return None
         fields = np.frombuffer(bytearray(block), LAYOUTS[len(block)].newbyteorder("<")).reshape(())
@@ -76,7 +76,7 @@ class Header:
         return self._fields.dtype.itemsize
 
     def dtype(self) -> np.dtype[Any] | None:
-        """Of the voxels, in the file's byte order; None for what is no grey value."""
+        """The dtype of the voxels, in the file's byte order; None if they are not grey values."""
         code = int(self["datatype"])
         return np.dtype(TYPES[code]).newbyteorder(self._fields.dtype["dim"].base.byteorder) if code in TYPES else None
 
@@ -95,18 +95,18 @@ class Header:
         return made
 
     def of_analyze(self) -> Header:
-        """The fields that an Analyze 7.5 header has too; where NIfTI keeps the others, Analyze keeps something else."""
+        """Only the fields that Analyze 7.5 also has; it uses the bytes of the others for something else."""
         made = Header.empty(self.size)
         for name in ("dim", "datatype", "bitpix", "pixdim", "vox_offset", "scl_slope"):
             made[name] = self[name]
-        made._fields = made._fields.astype(self._fields.dtype)  # the byte order is also that of the voxels
+        made._fields = made._fields.astype(self._fields.dtype)  # the voxels have the same byte order
         made.spm_origin = np.frombuffer(bytes(self)[253:259], self._fields.dtype["dim"].base)
         return made
 
     def affine(self) -> NDArray[np.float64]:
-        """Voxel to world, in the header's own units: the sform where there is one, else the qform, else the spacing.
+        """Voxel to world, in the header's own units: the sform if there is one, else the qform, else the spacing.
 
-        The last as SPM and nibabel do it: the first axis runs to the left, and the middle of the volume is the origin.
+        The last as in SPM and nibabel: the first axis points left, and the centre of the volume is the origin.
         """
         out = np.eye(4)
         if self["sform_code"] != 0:
@@ -119,7 +119,7 @@ class Header:
         return out
 
     def qform(self) -> NDArray[np.float64]:
-        """Method 2 of nifti1.h: the spacing, turned by a unit quaternion of which three numbers are stored."""
+        """Method 2 of nifti1.h: the spacing, rotated by a unit quaternion; three of its numbers are stored."""
         b, c, d = (float(self[f"quatern_{name}"]) for name in "bcd")
         square = 1 - (b * b + c * c + d * d)
         if not square > -1e-5:  # rounding of float32; NaN too
@@ -140,7 +140,7 @@ class Header:
         return out
 
     def set_affine(self, affine: NDArray[np.float64]) -> None:
-        """Both forms; but a quaternion cannot hold shear (gantry tilt), and readers then have to use the sform."""
+        """Set the sform and the qform; a quaternion cannot hold shear (gantry tilt), so then only the sform is valid."""
         self["srow_x"], self["srow_y"], self["srow_z"] = affine[:3]
         self["sform_code"] = self["qform_code"] = 1
         spacing = np.sqrt((affine[:3, :3] ** 2).sum(axis=0))

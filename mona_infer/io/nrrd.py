@@ -1,6 +1,6 @@
-"""NRRD in: raw and gzip, attached (.nrrd) and detached (.nhdr), also 3D Slicer's .seg.nrrd.
+"""Reading NRRD: raw and gzip, attached (.nrrd) and detached (.nhdr), including 3D Slicer's .seg.nrrd.
 
-By hand: pynrrd reads the whole array before its size is held against anything, follows a data file's path anywhere, and
+Our own reader: pynrrd reads the whole array before any check of its size, follows the path of a data file anywhere, and
 leaves orientation and units to its caller.  https://teem.sourceforge.net/nrrd/format.html
 """
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mona_infer.errors import InputError
 from mona_infer.io.scan_file import ScanFile
-from mona_infer.io.stored_voxels import Stored, in_one_sentence
+from mona_infer.io.stored_voxels import Stored, as_input_error
 from mona_infer.io.text_header import MILLIMETRES, NO_ORIENTATION, header_lines, numbers, ras_affine, sizes, voxel_file
 
 SYNONYMS = {
@@ -33,13 +33,13 @@ PACKINGS = {"raw": "raw", "gzip": "gzip", "gz": "gzip"}
 LPS, RAS, LAS = "left-posterior-superior", "right-anterior-superior", "left-anterior-superior"
 SPACES = {LPS: (-1, -1, 1), "lps": (-1, -1, 1), RAS: (1, 1, 1), "ras": (1, 1, 1), LAS: (-1, 1, 1), "las": (-1, 1, 1)}
 SPATIAL = ("domain", "space")
-FRAMES = ("list", "time", "vector", "???", "none", *SPATIAL)  # kinds an axis beside the three of space may have
+FRAMES = ("list", "time", "vector", "???", "none", *SPATIAL)  # kinds that a fourth axis may have
 VECTOR = re.compile(r"none|\([^()]*\)")
-Fields = dict[str, str]  # by name in lower case without blanks; "key:=value" pairs by "key:="
+Fields = dict[str, str]  # keyed by lower-case name without blanks; "key:=value" pairs by "key:="
 
 
 def open_nrrd(path: Path) -> ScanFile:
-    with in_one_sentence(path), path.open("rb") as stream:
+    with as_input_error(path), path.open("rb") as stream:
         fields = _fields(path, header_lines(path, stream, "NRRD"))
         attached = stream.tell()
     rank = numbers(path, "dimension", fields.get("dimension", ""), int, 1)[0]
@@ -53,7 +53,7 @@ def open_nrrd(path: Path) -> ScanFile:
     frames = 1 if frame_axis is None else extents[frame_axis]
     if frames > 1 and "segment0_id:=" in fields:
         raise InputError(
-            f"{path} holds segments that overlap, in {frames} layers; a label map has one label a voxel: "
+            f"{path} has overlapping segments in {frames} layers, but a label map has one label per voxel; "
             "export it from 3D Slicer as a label map"
         )
     shape = (extents[space[0]], extents[space[1]], extents[space[2]])
@@ -62,7 +62,7 @@ def open_nrrd(path: Path) -> ScanFile:
 
 
 def _fields(path: Path, lines: Any) -> Fields:
-    """Up to the first empty line, or the end of a header that has its voxels elsewhere."""
+    """Up to the first empty line, or the end of the file if the voxels are in another one."""
     if not re.fullmatch(r"NRRD000[1-5]", next(lines)[:9].rstrip()):
         raise InputError(f"{path} is not NRRD: it does not begin with NRRD0001 ... NRRD0005")
     fields: Fields = {}
@@ -80,18 +80,18 @@ def _fields(path: Path, lines: Any) -> Fields:
                 raise InputError(f"{path}: the header is damaged at {line[:60]!r}")
             fields[name.lower().replace(" ", "")] = value.strip()
     if "datafile" not in fields:
-        raise InputError(f"{path} is cut short: its header has no end, so there are no voxels")
+        raise InputError(f"{path} is truncated: its header does not end, so there are no voxels")
     return fields
 
 
 def _space(path: Path, fields: Fields, rank: int) -> tuple[list[NDArray[np.float64] | None], NDArray[np.float64]]:
-    """The step of each axis in space, None where it has none, and where the first voxel lies."""
+    """The step along each axis in space, None for an axis without a direction; and the position of the first voxel."""
     if "spacedirections" not in fields:
         return [None] * rank, np.zeros(3)
-    words = VECTOR.findall(fields["spacedirections"])
-    if len(words) != rank:
+    vectors = VECTOR.findall(fields["spacedirections"])
+    if len(vectors) != rank:
         raise InputError(f"{path}: expected {rank} space directions, found {fields['spacedirections'][:80]!r}")
-    steps = [None if word == "none" else _vector(path, word) for word in words]
+    steps = [None if vector == "none" else _vector(path, vector) for vector in vectors]
     known = [step for step in steps if step is not None]
     origin = (
         _vector(path, fields["spaceorigin"]) if "spaceorigin" in fields else np.zeros(len(known[0]) if known else 3)
@@ -112,23 +112,27 @@ def _vector(path: Path, text: str) -> NDArray[np.float64]:
 
 
 def _frame_axis(path: Path, fields: Fields, extents: list[int], directions: list[Any]) -> int | None:
-    """Which axis counts frames: of four, the one that has no direction, or is of another kind than the others."""
+    """Which of four axes counts frames: the one without a direction, or of a different kind than the others."""
     kinds = fields.get("kinds", "").split() or ["domain"] * len(extents)
     if len(extents) == 3:
         odd = [kind for kind in kinds if kind not in (*SPATIAL, "???", "none")]
         if odd or sum(step is None for step in directions) in (1, 2):
-            raise InputError(f"{path}: expected a 3-D volume, found a 2-D one with an axis of {(odd or ['none'])[0]}")
+            raise InputError(
+                f"{path}: expected a 3-D volume, found a 2-D one with an axis of kind {(odd or ['none'])[0]}"
+            )
         return None
     apart = [axis for axis, step in enumerate(directions) if step is None]
     if len(apart) == 4:
         apart = [axis for axis, kind in enumerate(kinds) if kind not in SPATIAL] or [3]
     if len(apart) != 1 or len(kinds) != 4:
-        raise InputError(f"{path}: of its four axes three have to lie in space, found kinds {fields.get('kinds')!r}")
+        raise InputError(f"{path}: three of its four axes must be spatial, found kinds {fields.get('kinds')!r}")
     (axis,) = apart
     if kinds[axis] not in FRAMES and extents[axis] > 1:
-        raise InputError(f"{path}: voxels of {kinds[axis]} are not supported; convert to one grey value a voxel")
+        raise InputError(f"{path}: {kinds[axis]} voxels are not supported; convert to one grey value per voxel")
     if axis not in (0, 3) and extents[axis] > 1:
-        raise InputError(f"{path}: its frames run along axis {axis} of 0..3; expected the first or the last")
+        raise InputError(
+            f"{path}: its frames are along axis {axis} (of 0..3); they must be along the first or the last"
+        )
     return axis
 
 
@@ -147,16 +151,16 @@ def _affine(
             kinds = fields.get("centerings", fields.get("centers", "")).split()
             inset = [
                 0 if kinds[axis : axis + 1] == ["node"] else spacing[axis] / 2 for axis in space
-            ]  # of a cell's centre
+            ]  # to the centre of a cell
             origin = np.array([mins[axis] for axis in space]) + inset
-        notes.append(NO_ORIENTATION + ("" if "spacings" in fields else "; nor has it a spacing: 1 mm is assumed"))
+        notes.append(NO_ORIENTATION + ("" if "spacings" in fields else "; it has no spacing either: 1 mm is assumed"))
         units = re.findall(r'"([^"]*)"', fields.get("units", ""))
         units = [units[axis] for axis in space] if len(units) == rank else []
     else:
         steps = np.array([directions[axis] for axis in space])
         if name.removesuffix("-time") not in SPACES:
-            found = name or "no name"
-            notes.append(f"its space ({found}) does not say how it lies in the patient: taken for {LPS}, as ITK does")
+            space_name = name or "no name"
+            notes.append(f"its space ({space_name}) does not give the patient's orientation: assumed {LPS}, as in ITK")
         units = re.findall(r'"([^"]*)"', fields.get("spaceunits", ""))[:3]
     factors = [MILLIMETRES.get(unit.lower(), 1.0) for unit in units]
     if len(factors) == 3 and set(factors) != {1.0}:
@@ -173,7 +177,7 @@ def _stored(
         raise InputError(f"{path}: voxels of type {kind!r} are not supported; convert to integers or float")
     if encoding not in PACKINGS:
         raise InputError(
-            f"{path}: the encoding {encoding!r} is not supported, only raw and gzip; save it as one of them"
+            f"{path}: the encoding {encoding!r} is not supported, only raw and gzip; save it as one of these"
         )
     dtype = np.dtype(TYPES[kind])
     endian = fields.get("endian", "").lower()
@@ -183,20 +187,20 @@ def _stored(
     if "datafile" in fields:
         name = fields["datafile"]
         if name.upper().startswith("LIST") or re.search(r"%\d*d", name):
-            raise InputError(f"{path} keeps its voxels in several files ({name!r}); save it as one .nrrd file")
+            raise InputError(f"{path} stores its voxels in several files ({name!r}); save it as one .nrrd file")
         where, begin = voxel_file(path, name), 0
     lines = numbers(path, "line skip", fields.get("lineskip", "0"), int, 1)[0]
     skip = numbers(path, "byte skip", fields.get("byteskip", "0"), int, 1)[0]
     if lines > 0:
-        with in_one_sentence(where), where.open("rb") as stream:
+        with as_input_error(where), where.open("rb") as stream:
             stream.seek(begin)
             for _ in zip(range(lines), header_lines(where, stream, "NRRD"), strict=False):
                 pass
             begin = stream.tell()
     packing = PACKINGS[encoding]
-    if skip == -1 and packing == "raw":  # the voxels are the end of the file, whatever is before them
+    if skip == -1 and packing == "raw":  # the voxels are at the end of the file, whatever comes before
         begin, skip = max(0, where.stat().st_size - math.prod(shape) * frames * dtype.itemsize), 0
     if skip < 0 or lines < 0:
-        raise InputError(f"{path}: {min(skip, lines)} bytes or lines cannot be skipped")
+        raise InputError(f"{path}: byte skip and line skip must be 0 or greater, found {min(skip, lines)}")
     dtype = dtype.newbyteorder(">" if endian == "big" else "<")
     return Stored(where, dtype, shape, frames, packing, begin, skip, interleaved)

@@ -1,7 +1,7 @@
-"""Which reference belongs to which scan or mask, by their file names.
+"""Which reference belongs to which scan or mask, according to their file names.
 
-Case `heart_001` may have its scan in heart_001.nii.gz or, as nnU-Net names the first channel, heart_001_0000.nii.gz; a
-mask is called as its scan; a reference is heart_001.nii.gz or, as in ACDC, heart_001_gt.nii.gz.
+The scan of case `heart_001` is heart_001.nii.gz or, as nnU-Net names the first channel, heart_001_0000.nii.gz.  A mask
+has its scan's name.  A reference is heart_001.nii.gz or, as in ACDC, heart_001_gt.nii.gz.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mona_infer.errors import InputError
-from mona_infer.io.formats import CASES, IN_WORDS, SEG, check_is_file_or_folder, stem
+from mona_infer.io.formats import CASES, FORMAT_NAMES, SEG, check_is_file_or_folder, stem
 
 REFERENCE = "_gt"  # ACDC's references
 CHANNEL = re.compile(r"_\d{4}$")  # nnU-Net's scans
@@ -25,16 +25,16 @@ class Case:
 
 
 def reference_names(name: str) -> list[str]:
-    """What the reference of a scan or mask `name` may be called, the likeliest first.
+    """Possible names for the reference of a scan or mask, most likely first.
 
-    A channel is looked for only in the scan's name: patient_0001 is never taken for the reference of patient_0002.
+    Only the scan's name may end in a channel: patient_0001 is never mistaken for the reference of patient_0002.
     """
     plain = CHANNEL.sub("", name)
     return [f"{name}{REFERENCE}", name] + ([f"{plain}{REFERENCE}", plain] if plain != name else [])
 
 
 def reference_of(name: str, folder: Path) -> Path:
-    """The reference, in `folder`, of the scan called `name` (its path below the folder of scans)."""
+    """The reference in `folder` for the scan `name` (its path inside the folder of scans)."""
     place = (folder / name).parent
     files = sorted(p for p in place.iterdir() if p.is_file()) if place.is_dir() else []
     there = {stem(p): p for p in files if p.name.lower().endswith((*CASES, SEG))}
@@ -61,15 +61,15 @@ def match_cases(prediction: Path, reference: Path) -> list[Case]:
     for name in references:
         if name + REFERENCE in references:
             both = f"{references[name]} and {references[name + REFERENCE]}"
-            raise InputError(f"{both} are two references of one case; keep one")
-    matched: dict[str, tuple[int, str]] = {}  # reference -> how likely its prediction is, 0 most, and which
+            raise InputError(f"{both} are both references for the same case; keep one")
+    matched: dict[str, tuple[int, str]] = {}  # reference -> rank of its prediction, 0 the most likely, and its name
     for name in predictions:
         rank, found = next(((n, r) for n, r in enumerate(reference_names(name)) if r in references), (0, None))
         if found is None:
             continue
         if found in matched and matched[found][0] // 2 == rank // 2:
             both = f"{predictions[matched[found][1]]} and {predictions[name]}"
-            raise InputError(f"{both} are two predictions of {references[found]}; keep one")
+            raise InputError(f"{both} are both predictions for {references[found]}; keep one")
         matched[found] = min(matched.get(found, (rank, name)), (rank, name))
     missing = sorted(name.removesuffix(REFERENCE) for name in set(references) - set(matched))
     if missing:
@@ -90,16 +90,16 @@ def masks_in(folder: Path) -> dict[str, Path]:
         if not path.is_file() or not path.name.lower().endswith((*CASES, SEG)) or path.name.startswith("."):
             continue
         if stem(path) in found:
-            raise InputError(f"{found[stem(path)]} and {path} are the same case twice; keep one")
+            raise InputError(f"{found[stem(path)]} and {path} are the same case; keep one")
         found[stem(path)] = path
     if not found:
-        raise InputError(f"{folder} holds no mask: no {IN_WORDS} file, and no DICOM-SEG (.dcm)")
+        raise InputError(f"{folder} contains no masks: no {FORMAT_NAMES} file, and no DICOM-SEG (.dcm)")
     return found
 
 
 def scans_in(folder: Path) -> int:
-    """How many scan files and zips a folder holds; 0 where a DICOM file lies among them: it is a series."""
-    from mona_infer.io.read import is_dicom  # here, not above: it imports NumPy, and `mona evaluate --help` needs none
+    """How many scan files and zips a folder holds; 0 if there is a DICOM file among them, which makes it a series."""
+    from mona_infer.io.read import is_dicom  # imported here: it needs NumPy, which `mona evaluate --help` does not
 
     files = [p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")]
     scans = [p for p in files if p.name.lower().endswith((*CASES, ".zip"))]

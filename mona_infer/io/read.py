@@ -1,4 +1,4 @@
-"""One door for every kind of scan, and the step from stored voxels to label ids."""
+"""Reading any kind of scan, and turning stored voxels into label ids."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mona_infer.errors import InputError
-from mona_infer.io.formats import IN_WORDS, META, NIFTI, NRRD, PAIR, check_is_file_or_folder
+from mona_infer.io.formats import FORMAT_NAMES, META, NIFTI, NRRD, PAIR, check_is_file_or_folder
 from mona_infer.io.scan_file import ScanFile
 from mona_infer.system.memory_budget import memory_budget
 from mona_infer.volume import Volume
@@ -25,11 +25,11 @@ def read_volume(
     beside: int = 0,
     origin: bool = False,
 ) -> Volume:
-    """Read a NIfTI, Analyze, NRRD or MetaImage file, a DICOM folder, a zip of one, a DICOM file, or a DICOM-SEG mask.
+    """Read a scan or mask: NIfTI, Analyze, NRRD, MetaImage, or DICOM (a folder, a zip, a file or a DICOM-SEG mask).
 
-    `frame` chooses one of a 4-D or cine series, `series` one of several in a DICOM folder.  `budget` is how many bytes
-    may be held (default: most of the machine's), `beside` how many of them the caller needs for each voxel.  `origin`
-    keeps the headers of DICOM slices, for what has to refer to them.
+    `frame` selects a frame of a 4-D file or a cine.  `series` selects a series of a DICOM folder by number, description
+    or UID.  `budget` is how many bytes may be used (default: three quarters of the machine's memory), and `beside` how
+    many of them the caller needs per voxel.  `origin` keeps the DICOM headers, which writing a DICOM-SEG needs.
     """
     path, budget = Path(path), budget or memory_budget()
     scan = _open(path)
@@ -47,7 +47,7 @@ def read_volume(
 def read_frames(
     path: Path | str, *, series: str | None = None, budget: int = 0, beside: int = 0, origin: bool = False
 ) -> Iterator[Volume]:
-    """The frames of a 4-D scan or cine series, read one by one as they are asked for; of any other scan, itself."""
+    """Read the frames of a 4-D scan or a cine one at a time; any other scan has a single frame."""
     path, budget = Path(path), budget or memory_budget()
     scan = _open(path)
     if scan is not None:
@@ -61,19 +61,21 @@ def read_frames(
 
 
 def read_grid(path: Path) -> tuple[tuple[int, ...], NDArray[np.float64]]:
-    """Shape (with frames at the end, if several) and affine of a file that is not DICOM, from its header alone."""
+    """Shape (followed by the number of frames, if several) and affine of a non-DICOM file, from its header alone."""
     scan = _open(path)
     if scan is None:
-        raise InputError(f"{path} is DICOM; expected {IN_WORDS}")
+        raise InputError(f"{path} is DICOM; expected {FORMAT_NAMES}")
     return scan.shape, scan.affine
 
 
 def _open(path: Path) -> ScanFile | None:
-    """The header, read; None for DICOM; what is neither is refused."""
+    """Read the header; None for DICOM; anything else is refused."""
     check_is_file_or_folder(path)
     name = path.name.lower()
     if not path.is_dir():
-        if name.endswith((*NIFTI, *PAIR)) and not (name.endswith(".img") and is_dicom(path)):  # CDs have such names
+        if name.endswith((*NIFTI, *PAIR)) and not (
+            name.endswith(".img") and is_dicom(path)
+        ):  # DICOM CDs use such names
             from mona_infer.io.nifti import open_nifti
 
             return open_nifti(path)
@@ -87,7 +89,7 @@ def _open(path: Path) -> ScanFile | None:
             return open_metaimage(path)
     if path.is_dir() or name.endswith((".zip", ".dcm", ".ima")) or is_dicom(path):
         return None
-    raise InputError(f"{path} is neither {IN_WORDS} nor DICOM (a folder, a .zip or a .dcm file)")
+    raise InputError(f"{path} is neither {FORMAT_NAMES} nor DICOM (a folder, a .zip or a .dcm file)")
 
 
 def is_dicom(path: Path) -> bool:
@@ -99,7 +101,7 @@ def is_dicom(path: Path) -> bool:
 
 
 def label_ids(volume: Volume) -> Labels:
-    """The voxels as uint8 or uint16 label ids, in file order; anything but whole numbers is refused."""
+    """The voxels as uint8 or uint16 label ids, in file order; values that are not whole numbers are refused."""
     voxels = volume.voxels
     if voxels.dtype in (np.uint8, np.uint16) and volume.slope == 1 and volume.intercept == 0:
         return np.asarray(voxels)
@@ -111,7 +113,9 @@ def label_ids(volume: Volume) -> Labels:
             ids = plane.astype(np.int32)
         if not np.array_equal(ids, plane) or ids.min() < 0 or ids.max() > 65535:
             odd = plane[(ids != plane) | (ids < 0) | (ids > 65535)][0]
-            raise InputError(f"{volume.source} is not a label map: it holds {odd:g}, labels are whole numbers from 0")
+            raise InputError(
+                f"{volume.source} is not a label map: it holds {odd:g}, but labels must be whole numbers from 0 to 65535"
+            )
         top = max(top, int(ids.max()))
         if top > 255 and out.dtype == np.uint8:
             out = out.astype(np.uint16, order="F")

@@ -1,4 +1,4 @@
-"""`ScanFile`: a file whose header has been read, and the volumes in it; each format's reader makes one."""
+"""`ScanFile`: a file whose header has been read, and the volumes in it; every format's reader returns one."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from mona_infer.volume import Volume
 
 @dataclass(frozen=True, eq=False)
 class ScanFile:
-    path: Path  # what the user named; the voxels may lie in another file
+    path: Path  # as given by the user; the voxels may be in another file
     stored: Stored
     affine: NDArray[np.float64]  # voxel to world millimetres, RAS+
     slope: float = 1.0
     intercept: float = 0.0
-    header: Any = None  # of NIfTI
+    header: Any = None  # NIfTI only
     notes: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """With the number of frames at the end, where there are several."""
+        """Followed by the number of frames, if there are several."""
         return self.stored.shape if self.stored.frames == 1 else (*self.stored.shape, self.stored.frames)
 
     def volume(self, frame: int | None, *, budget: int, beside: int = 0) -> Volume:
-        """The only frame, or frame `frame`."""
+        """Frame `frame`, or the only one."""
         return next(self._volumes(lambda frames: [frame_index(self.path, frames, frame)], budget, beside))
 
     def volumes(self, *, budget: int, beside: int = 0) -> Iterator[Volume]:
-        """Every frame, one of them in memory at a time."""
+        """Every frame, with one in memory at a time."""
         return self._volumes(range, budget, beside)
 
     def _volumes(self, choose: Callable[[int], Sequence[int]], budget: int, beside: int) -> Iterator[Volume]:
@@ -49,4 +49,4 @@ class ScanFile:
                 notes=self.notes,
                 frames=self.stored.frames,
             )
-            del voxels  # or this frame would be held while the next is read
+            del voxels  # or it would stay in memory while the next is read

@@ -1,6 +1,6 @@
-"""Voxels as files store them, raw or compressed, read frame by frame into arrays of their stored dtype.
+"""Voxels as stored in files, raw or compressed, read frame by frame into arrays of the stored dtype.
 
-Nothing is allocated before the header's promises have been held against the file and the memory budget.
+Nothing is allocated before the size in the header has been checked against the file and the memory budget.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from mona_infer.errors import InputError
 from mona_infer.io.decompression_bombs import refuse_bomb
 from mona_infer.system.memory_budget import TooLarge
 
-DEFLATE_LIMIT = 1032  # deflate cannot shrink data more than this: a header that promises more is lying
+DEFLATE_LIMIT = 1032  # deflate cannot compress more than this: a header that claims more is wrong
 CHUNK = 4 << 20
 
 
 @dataclass(frozen=True)
 class Stored:
-    """What a header says of its voxels; the first index of `shape` runs fastest, the frames slowest."""
+    """How voxels are stored, according to a header; the first index of `shape` varies fastest, frames slowest."""
 
-    path: Path  # the file that holds them
+    path: Path  # the file with the voxels
     dtype: np.dtype[Any]
     shape: tuple[int, int, int]
     frames: int = 1
     packing: str = "raw"  # or "gzip", "zlib"
-    begin: int = 0  # the byte of the file at which the voxels, or what unpacks to them, begin
-    skip: int = 0  # bytes before the first voxel after that, counted unpacked
-    interleaved: bool = False  # the frames run fastest: all values of a voxel lie together
+    begin: int = 0  # the byte in the file where the (compressed) voxels start
+    skip: int = 0  # uncompressed bytes between there and the first voxel
+    interleaved: bool = False  # frames vary fastest: all values of a voxel are stored together
 
     @property
     def frame_bytes(self) -> int:
@@ -48,20 +48,22 @@ class Stored:
 
 def frame_index(path: Path, frames: int, frame: int | None) -> int:
     if frame is None and frames > 1:
-        raise InputError(f"{path} has {frames} frames; choose one with --frame 0..{frames - 1} (mona segment: or all)")
+        raise InputError(
+            f"{path} has {frames} frames; choose one with --frame 0..{frames - 1} (or, for mona segment, all)"
+        )
     if frame is not None and not 0 <= frame < frames:
         raise InputError(f"{path} has {frames} frame(s), numbered from 0; there is no frame {frame}")
     return frame or 0
 
 
 def read_frames(stored: Stored, chosen: Sequence[int], *, budget: int, beside: int = 0) -> Iterator[NDArray[Any]]:
-    """The chosen frames (i j k), which are in ascending order: a compressed file is unpacked once, front to end.
+    """The chosen frames (i j k), in ascending order, so that a compressed file is unpacked only once.
 
-    What is not compressed is memory-mapped.  At most `budget` bytes are allocated, of which each voxel needs `beside`
-    for what the caller will hold beside the scan.
+    Uncompressed voxels are memory-mapped.  At most `budget` bytes are allocated, including `beside` bytes per voxel
+    that the caller will need.
     """
     _check_size(stored, last=chosen[-1], budget=budget, beside=beside)
-    with in_one_sentence(stored.path):
+    with as_input_error(stored.path):
         if stored.interleaved:
             whole = _all_values(stored)
             yield from (whole[index] for index in chosen)
@@ -82,9 +84,9 @@ def _unpacked(stored: Stored, chosen: Sequence[int]) -> Iterator[NDArray[Any]]:
             _fill(stream, voxels)
             at = start + stored.frame_bytes
             if index == stored.frames - 1:
-                stream.read(CHUNK)  # reaching the end is what verifies the checksum
+                stream.read(CHUNK)  # reading to the end verifies the checksum
             yield voxels.reshape(stored.shape, order="F")
-            del voxels  # or this frame would be held while the next is read
+            del voxels  # or it would stay in memory while the next is read
 
 
 def _all_values(stored: Stored) -> NDArray[Any]:
@@ -106,7 +108,7 @@ def _mapped(stored: Stored, offset: int, shape: tuple[int, ...]) -> NDArray[Any]
 
 
 def open_packed(path: Path, packing: str, begin: int = 0) -> IO[bytes]:
-    """What reads the unpacked bytes of a file from byte `begin` on."""
+    """A stream of the uncompressed bytes of a file from byte `begin` on."""
     file = path.open("rb")
     file.seek(begin)
     if packing == "raw":
@@ -117,18 +119,18 @@ def open_packed(path: Path, packing: str, begin: int = 0) -> IO[bytes]:
 
 
 def first_bytes(path: Path, packing: str, count: int) -> bytes:
-    """The first unpacked bytes, fewer if there are no more: a header costs no more than itself."""
+    """The first uncompressed bytes, or fewer if the file is shorter, without reading the rest."""
     if packing == "gzip":
         with path.open("rb", buffering=0) as file, contextlib.suppress(zlib.error):
             found = zlib.decompressobj(31).decompress(file.read(1 << 12), count)  # 31: with gzip's header
             if len(found) == count:
                 return found
-    with open_packed(path, packing) as stream:  # also says what is wrong
+    with open_packed(path, packing) as stream:  # raises the right error if something is wrong
         return stream.read(count)
 
 
 class _Gzip(igzip.IGzipFile):  # type: ignore[misc]  # isal has no types
-    """Closes the file below it, which gzip leaves open where it was given one."""
+    """Also closes the underlying file, which gzip leaves open if it did not open it."""
 
     def close(self) -> None:
         file = self.fileobj
@@ -163,28 +165,29 @@ class _Zlib(io.RawIOBase):
 
 
 @contextlib.contextmanager
-def in_one_sentence(path: Path) -> Iterator[None]:
+def as_input_error(path: Path) -> Iterator[None]:
+    """Turn errors from a damaged or unreadable file into an InputError."""
     try:
         yield
     except (EOFError, zlib.error, IsalError, gzip.BadGzipFile) as error:  # type: ignore[misc]  # isal has no types
-        raise InputError(f"{path} is damaged or cut short ({error}); get a fresh copy") from error
+        raise InputError(f"{path} is damaged or truncated ({error}); get a fresh copy") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def _check_size(stored: Stored, *, last: int, budget: int, beside: int) -> None:
-    """Before anything is allocated: what the header promises against the file, then against the memory."""
+    """Before anything is allocated, check the size in the header against the file, then against the memory budget."""
     path, packed = stored.path, stored.packing != "raw"
     values = math.prod(stored.shape)
     arrays = stored.frames if stored.interleaved else 1
     needed = stored.skip + (stored.frames if stored.interleaved else last + 1) * stored.frame_bytes
     held = values * ((arrays * stored.dtype.itemsize if packed else 0) + beside)
-    with in_one_sentence(path):
+    with as_input_error(path):
         size = path.stat().st_size
     inside = max(0, size - stored.begin)
     if needed > inside * DEFLATE_LIMIT + 1024 if packed else needed > inside:
         raise InputError(
-            f"{path} is cut short or its header lies: it promises {stored.begin + needed:,} bytes, "
+            f"{path} is truncated or its header is wrong: the header needs {stored.begin + needed:,} bytes, "
             f"the file has {size:,}"
         )
     if packed:

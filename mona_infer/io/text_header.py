@@ -1,4 +1,4 @@
-"""What NRRD and MetaImage have in common: a header of text, a world of LPS, and voxels that may lie in another file."""
+"""What NRRD and MetaImage share: a text header, LPS coordinates, and voxels that may be in another file."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 from mona_infer.errors import InputError
 from mona_infer.io.formats import check_is_file_or_folder
 
-HEADER_BYTES = 8 << 20  # 3D Slicer writes about 1 kB for each segment
+HEADER_BYTES = 8 << 20  # 3D Slicer writes about 1 kB per segment
 MILLIMETRES = {"mm": 1.0, "cm": 10.0, "m": 1e3, "um": 1e-3, "µm": 1e-3, "micron": 1e-3, "microns": 1e-3}
 NO_ORIENTATION = (
-    "the header has no orientation: its axes are taken to run to the left, to the back and to the head, as ITK and "
-    "3D Slicer do; check left and right, front and back"
+    "the header has no orientation: its axes are assumed to point left, posterior and superior, as in ITK and "
+    "3D Slicer; check left and right, front and back"
 )
 T = TypeVar("T", int, float)
 
 
 def header_lines(path: Path, stream: IO[bytes], kind: str) -> Iterator[str]:
-    """Line by line, so that the stream then stands where the header ends; a file without lines is not read through."""
+    """Read line by line, so that the stream stops where the header ends; a file without lines is not read to its end."""
     used = 0
     while used < HEADER_BYTES:
         line = stream.readline(HEADER_BYTES - used)
@@ -49,30 +49,30 @@ def numbers(path: Path, name: str, text: str, kind: Callable[[str], T], count: i
 def sizes(path: Path, name: str, text: str, count: int) -> list[int]:
     found = numbers(path, name, text, int, count)
     if min(found) < 1 or math.prod(found) >= 1 << 50:
-        raise InputError(f"{path}: {text[:80]!r} cannot be the number of voxels along each axis")
+        raise InputError(f"{path}: {text[:80]!r} is not a valid number of voxels along each axis")
     return found
 
 
 def voxel_file(path: Path, name: str) -> Path:
-    """The file of voxels that a header names: in the header's own folder, so that no header can reach elsewhere."""
+    """The voxel file that a header names; it must be in the same folder, so that a header cannot reach other files."""
     if not name or name in (".", "..") or any(mark in name for mark in "/\\:\0"):
         raise InputError(
-            f"{path} keeps its voxels in {name!r}; expected the name of a file in the same folder: "
-            "move it there and put its plain name into the header"
+            f"{path} stores its voxels in {name!r}, which must be a file in the same folder; "
+            "move it there and put just its name in the header"
         )
     there = path.with_name(name)
     if not there.exists():
-        raise InputError(f"{path} keeps its voxels in {name}, which is not beside it; put it there")
+        raise InputError(f"{path} stores its voxels in {name}, which is not in the same folder; put it there")
     check_is_file_or_folder(there)
     if there.is_dir():
-        raise InputError(f"{path} keeps its voxels in {name}, which is a folder")
+        raise InputError(f"{path} stores its voxels in {name}, which is a folder")
     return there
 
 
 def ras_affine(
     steps: NDArray[np.float64], origin: NDArray[np.float64], signs: tuple[int, int, int]
 ) -> NDArray[np.float64]:
-    """The affine of NIfTI's world; `steps` are one row for each voxel axis, `signs` turn their world into RAS."""
+    """The affine in NIfTI's RAS+ world; `steps` has one row per voxel axis, `signs` convert to RAS."""
     affine = np.eye(4)
     affine[:3, :3], affine[:3, 3] = steps.T, origin
     affine[:3] *= np.array(signs, np.float64)[:, None]

@@ -69,7 +69,7 @@ def test_the_undamaged_file_is_fine(reference, tmp_path):
 @pytest.mark.parametrize(
     "number", [pytest.param(n, marks=[pytest.mark.full] if n >= SAMPLE else []) for n in range(damaged.COUNT)]
 )
-def test_the_command_ends_in_one_sentence(number, reference, tmp_path, tmp_path_factory):
+def test_the_command_ends_as_input_error(number, reference, tmp_path, tmp_path_factory):
     scan = damaged.make(number, tmp_path)
     before = set(tmp_path.rglob("*"))
     peak = tmp_path_factory.mktemp("peak") / "kilobytes"

@@ -308,7 +308,7 @@ def test_profile_measures_and_trains_nothing(place: Path) -> None:
     ],
     ids=lambda v: " ".join(v[-2:]) if isinstance(v, list) else "",
 )
-def test_what_cannot_be_run_is_refused_in_one_sentence(
+def test_what_cannot_be_run_is_refused_as_input_error(
     words: list[str], expected: str, place: Path, whole: Path
 ) -> None:
     before = {*place.glob("runs/*")}

@@ -50,7 +50,7 @@ def test_every_cut_and_every_addition_is_refused():
 
 
 @pytest.mark.parametrize(("name", "content"), [pytest.param(*h, id=h[0]) for h in hostile()])
-def test_what_is_sealed_but_no_model_is_refused_in_one_sentence(name, content):
+def test_what_is_sealed_but_no_model_is_refused_as_input_error(name, content):
     with pytest.raises(InputError) as caught:
         opened("model.onnx", content)
     assert "\n" not in str(caught.value)
