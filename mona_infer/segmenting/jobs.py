@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mona_infer.errors import InputError
-from mona_infer.io.formats import CASES, IN_WORDS, NIFTI, READ, SEG, WRITTEN, stem
+from mona_infer.io.formats import CASES, FORMAT_NAMES, NIFTI, READ, SEG, WRITTEN, stem
 from mona_infer.io.pairing import REFERENCE, reference_of, scans_in
 
 LEFT_BEHIND = 3600  # seconds: an older temporary file was left by a killed process
@@ -63,7 +63,7 @@ def find_jobs(
             raise InputError(f"{jobs[name].scan} and {path} are the same case; keep one")
         jobs[name] = Job(name, path, out / f"{name}{suffix}", _reference(name, reference))
     if not jobs:
-        raise InputError(f"{scan} contains no scans: no {IN_WORDS} file, no .zip and no folder of DICOM files")
+        raise InputError(f"{scan} contains no scans: no {FORMAT_NAMES} file, no .zip and no folder of DICOM files")
     return list(jobs.values()), True
 
 
