@@ -30,6 +30,11 @@ def blobs(count: int, size: tuple[int, int], seed: int = 0) -> Tensor:
     return F.interpolate(rough, size, mode="bicubic", align_corners=True).argmax(1)
 
 
+def unit(*shape: int, seed: int = 0) -> Tensor:
+    """Embeddings of length 1."""
+    return F.normalize(torch.randn(*shape, generator=seeded(seed)), dim=-1)
+
+
 def painted(labels: Tensor) -> Tensor:
     """Images (B, 1, H, W) on which class n has intensity n/3: a label that was left behind is seen at once."""
     return (labels / (CLASSES - 1))[:, None]
