@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import torch
 from helpers.launching import PATIENCE, TOLERANCE, TORCHRUN
-from helpers.steps import one_thread
 from helpers.two_processes import config_of, data_of, gradients_of, memory_of, parameters_of
 from lightning_fabric import Fabric
 from torch import Tensor
@@ -207,8 +206,7 @@ def load(folder: Path, variant: str) -> list[Record]:
 
 def reference(processes: list[Record], optimiser: str) -> Record:
     dropout = [[step["dropout"] for step in steps] for steps in zip(*(p["steps"] for p in processes), strict=True)]
-    with one_thread():
-        return in_one_process(config_of(optimiser), dropout)
+    return in_one_process(config_of(optimiser), dropout)
 
 
 def agree(processes: list[Record], one: Record) -> None:
