@@ -5,6 +5,8 @@ from unittest import mock
 
 import pytest
 
+pytest.register_assert_rewrite("helpers")  # so that an assertion that fails there shows its values
+
 
 @pytest.fixture(autouse=True, scope="session")
 def freed_memory_goes_back() -> Iterator[None]:

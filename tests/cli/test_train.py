@@ -158,7 +158,7 @@ def test_ctrl_c_tells_how_to_go_on(place: Path, whole: Path) -> None:
 
 @pytest.mark.full
 def test_a_second_ctrl_c_does_not_wait_for_the_step(place: Path) -> None:
-    """A step of several seconds; tests/train/engine/test_trainer.py has the same to the instruction."""
+    """A step of several seconds; tests/train/engine/test_session.py has the same to the instruction."""
     heavy = {**SETTINGS, "size": "256x256", "width": "2", "batch.unlabelled": "16"}
     folder = place / "runs/twice"
     process = start(place, *RUN, *(w for k, v in heavy.items() for w in ("--set", f"{k}={v}")), "--out", folder)

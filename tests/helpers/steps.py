@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +26,11 @@ def blobs(count: int, size: tuple[int, int], seed: int = 0) -> Tensor:
     """Labels 0..3 (B, H, W): smooth regions of many pixels."""
     rough = torch.rand(count, CLASSES, 4, 4, generator=seeded(seed))
     return F.interpolate(rough, size, mode="bicubic", align_corners=True).argmax(1)
+
+
+def unit(*shape: int, seed: int = 0) -> Tensor:
+    """Embeddings of length 1."""
+    return F.normalize(torch.randn(*shape, generator=seeded(seed)), dim=-1)
 
 
 def painted(labels: Tensor) -> Tensor:
@@ -93,14 +96,6 @@ def with_gradient(networks: nn.ModuleDict) -> set[str]:
         for name, network in networks.items()
         if any(p.grad is not None and bool(p.grad.any()) for p in network.parameters())
     }
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def _batches(seed: int, labelled: int, unlabelled: int, size: int) -> tuple[LabelledBatch, UnlabelledBatch | None]:

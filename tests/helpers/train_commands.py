@@ -14,7 +14,6 @@ from unittest import mock
 import pytest
 
 from helpers.small_runs import QUICK
-from helpers.steps import one_thread
 from mona_infer.cli.main import main
 
 MONA = Path(sys.executable).with_name("mona")
@@ -41,7 +40,6 @@ def mona(place: Path, *words: Any) -> Done:
         contextlib.redirect_stderr(err),
         mock.patch.object(sys, "argv", argv),
         pytest.raises(SystemExit) as ended,
-        one_thread(),
     ):
         main()
     return Done(int(ended.value.code or 0), out.getvalue(), err.getvalue())

@@ -52,3 +52,42 @@ def test_a_box_shows_the_next_image_and_the_rest_is_the_image_itself() -> None:
     for n in range(5):
         assert torch.equal(mixed[n], torch.where(mix.keep[n], n, (n + 1) % 5))
     assert torch.equal(mix.of(numbers[:, None].float())[:, 0], mixed.float())
+
+
+@pytest.mark.parametrize("size", [(256, 256), (255, 255), (64, 96), (97, 33), (5, 7), (3, 3)])
+def test_the_box_has_half_the_area(size: tuple[int, int]) -> None:
+    height, width = size
+    keep = cutmix(seeded(), 400, size).keep
+    box = ~keep
+    area = box.sum((1, 2))
+    assert (area - height * width / 2).abs().max() <= width / 2 + 0.5  # half of one row
+    rows, columns = box.any(2).sum(1), box.any(1).sum(1)
+    assert torch.equal(rows * columns, area)  # a full rectangle
+    assert columns.min() == width // 2 + 1 and columns.max() == width - 1
+    if size == (256, 256):
+        assert rows.min() >= 129 and rows.max() <= 254
+        first = box.any(1).float().argmax(1)
+        room = 256 - columns
+        share = (first / room)[room > 20]
+        assert share.min() < 0.05 and share.max() > 0.95 and float(share.mean()) == pytest.approx(0.5, abs=0.06)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_cutmix_mixes_all_maps_with_one_mask(count: int) -> None:
+    size = (24, 36)
+    ids = torch.arange(count)[:, None, None].expand(count, *size)
+    mix = cutmix(seeded(), count, size)
+    images, labels, confidence = mix.of(ids[:, None].float() / 8), mix.of(ids.to(torch.int64) - 1), mix.of(ids / 16)
+    logits = mix.of(ids[:, None].expand(count, 4, *size).float())
+    expected = torch.where(mix.keep, ids, (ids + 1) % count)
+    assert torch.equal(images[:, 0] * 8, expected.float())
+    assert torch.equal(labels, expected - 1)  # -1, "ignore", too
+    assert torch.equal(confidence * 16, expected.float())
+    assert torch.equal(logits[:, 3], expected.float())
+
+
+def test_cutmix_refuses_what_it_cannot_cut() -> None:
+    with pytest.raises(ValueError, match="at least 3 x 3"):
+        cutmix(seeded(), 2, (2, 8))
+    with pytest.raises(ValueError, match=r"found \(2, 8, 9\)"):
+        cutmix(seeded(), 2, (8, 8)).of(torch.zeros(2, 8, 9))

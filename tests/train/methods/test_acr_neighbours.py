@@ -6,14 +6,13 @@ Which two slices a mixed image shows is read off its pixels, not taken from the 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers.steps import calls_of, one_thread, seeded, stage_of
+from helpers.steps import calls_of, seeded, stage_of
 from helpers.told import by_hand, slices, told_step, turned
 from torch import Tensor
 
@@ -28,10 +27,8 @@ LABELLED, UNLABELLED = 2, 3
 
 
 @pytest.fixture(autouse=True)
-def _one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     by_hand(monkeypatch)
-    with one_thread():
-        yield
 
 
 def next_step(step: Step, pool: Tensor, number: int) -> Step:

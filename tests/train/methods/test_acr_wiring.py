@@ -6,14 +6,13 @@ confidences or masks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers.steps import CLASSES, calls_of, one_thread, stage_of
+from helpers.steps import CLASSES, calls_of, stage_of
 from helpers.told import SIZE, by_hand, quarter_turn, told, told_step, turned
 from torch import Tensor, nn
 
@@ -29,10 +28,8 @@ LABELLED = 2  # slices in a batch, and the first of them
 
 
 @pytest.fixture(autouse=True)
-def _one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     by_hand(monkeypatch)
-    with one_thread():
-        yield
 
 
 class Watched(NamedTuple):

@@ -1,0 +1,185 @@
+"""A whole run: which network is kept, and what dying at any write or pressing Ctrl-C costs."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from helpers.small_runs import TASK, kept, small_cache, small_config, small_split
+from helpers.trainers import case_of
+from lightning_fabric import Fabric
+from torch import nn
+
+from mona_train.config.schema import Config, Every
+from mona_train.data.case import Case
+from mona_train.engine import session
+from mona_train.engine.session import Interrupted, Session
+from mona_train.engine.validate import summary, validate
+from mona_train.run import checkpoint
+from mona_train.run.checkpoint import weights_hash
+from mona_train.run.metrics import read
+
+
+def session_of(config: Config, folder: Path, *, val: int = 1, test: int = 0) -> Session:
+    cases = [case_of(n) for n in range(val + test)]
+    data: Any = SimpleNamespace(cache=small_cache(), split=small_split(), task=TASK, val=cases[:val], test=cases[val:])
+    return Session(config, folder, data, Fabric(devices=1, accelerator="cpu"), quiet=True)
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> list[tuple[str, str]]:
+    """Validation that finds these scores in turn; returns what it was asked: the weights and the cases."""
+    asked, left = [], iter(scores)
+
+    def measure(network: nn.Module, cases: list[Case], *_: Any) -> list[Any]:
+        asked.append((weights_hash(network.state_dict()), ",".join(case.name for case in cases)))
+        return []
+
+    def report(*_: Any) -> dict[str, Any]:
+        return {"dsc": next(left), "asd": 1.0, "classes": {}}
+
+    monkeypatch.setattr(session, "validate", measure)
+    monkeypatch.setattr(session, "summary", report)
+    monkeypatch.setattr(Session, "_picture", lambda *_: None)
+    return asked
+
+
+def test_the_best_network_is_chosen_by_validation_of_the_last_stage(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """method 1.5.6: best validation DSC for every method, never by test cases; the first of equals."""
+    # after steps 2 to 8 (pre-training) and 10 to 16; then last and best on validation cases, and the test cases
+    config = replace(small_config(), every=Every(validate=2, log=4, save=16))
+    scores = [0.9, 0.8, 0.95, 0.99, 0.2, 0.6, 0.6, 0.5, 0.5, 0.6, 0.7]
+    asked = scripted(monkeypatch, scores)
+    results = session_of(config, tmp_path, test=1).run()
+    assert results["best"] == {"step": 12, "dsc": 0.6} and results["chosen"] == "best"
+    assert results["validation"]["last"]["dsc"] == 0.5 and results["validation"]["best"]["dsc"] == 0.6
+    assert results["test"]["dsc"] == 0.7
+    weights, cases = zip(*asked, strict=True)
+    assert cases == ("heart0",) * 10 + ("heart1",)  # test cases once, at the very end
+    assert weights[8] == weights[7] and weights[9] == weights[10] == weights[5]
+    tensors, facts = checkpoint.load(tmp_path / "checkpoints" / "best.safetensors")
+    assert weights_hash(checkpoint.unpack("student.unet", tensors)) == weights[5] and facts["step"] == 12
+    assert json.loads((tmp_path / "results.json").read_text()) == results
+
+
+def test_without_validation_cases_the_last_network_is_it(tmp_path: Path) -> None:
+    config = replace(small_config("unet-l", steps=4), every=Every(validate=2, log=2, save=2))
+    run = session_of(config, tmp_path, val=0, test=1)
+    results = run.run()
+    assert (results["chosen"], results["best"]) == ("last", None) and "validation" not in results
+    assert not (tmp_path / "checkpoints" / "best.safetensors").exists()
+    assert results["test"] == summary(validate(run.trainer.network, [case_of(0)], TASK, torch.device("cpu")), TASK)
+
+
+class Died(BaseException):
+    """Nobody catches this."""
+
+
+def dying(patch: pytest.MonkeyPatch, owner: Any, name: str, call: int, *, before: bool) -> None:
+    """The process ends just before or just after the given call of a function."""
+    real, calls = getattr(owner, name), itertools.count(1)
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        last = next(calls) == call
+        result = None if last and before else real(*args, **kwargs)
+        if last:
+            raise Died
+        return result
+
+    patch.setattr(owner, name, wrapped)
+
+
+def resumed(config: Config, folder: Path) -> Session:
+    run = session_of(config, folder, test=1)
+    run.resume()
+    return run
+
+
+def test_dying_between_any_two_files_changes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Between the record of a validation, its picture, best.safetensors, last.safetensors and results.json."""
+    config = replace(small_config("unet-l", steps=4), every=Every(validate=2, log=1, save=1))
+    session_of(config, tmp_path / "whole", test=1).run()
+    expected = kept(tmp_path / "whole")
+    assert {"results.json", "metrics.jsonl", "checkpoints/best.safetensors"} < {*expected}
+    # saves: last after 1; best, last after 2; last after 3; (best,) last after 4
+    saves = [(checkpoint, "save", call, before) for call in (1, 2, 3, 5) for before in (True, False)]
+    others = [(session, "montage", 2, True), (session, "validate", 2, True), (session, "validate", 4, False)]
+    results = [(session, "write_text", 1, before) for before in (True, False)]
+    for number, (owner, name, call, before) in enumerate([*saves, *others, *results]):
+        folder = tmp_path / str(number)
+        with monkeypatch.context() as patch, pytest.raises(Died):
+            dying(patch, owner, name, call, before=before)
+            session_of(config, folder, test=1).run()
+        resumed(config, folder).run()
+        assert kept(folder) == expected, f"died {'before' if before else 'after'} call {call} of {name}"
+
+
+def test_files_half_written_by_a_killed_process_are_cleared_away(tmp_path: Path) -> None:
+    config = small_config("unet-l", steps=2)
+    left = [".0123abcd.run.toml", ".0123abcd.results.json", "pictures/.0123abcd.step-000002.png"]
+    left += ["checkpoints/.0123abcd.last.safetensors", "checkpoints/.0123abcd.best.safetensors"]
+    own = [".git", ".notes.txt", "pictures/mine.png"]
+    for name in (*left, *own):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("half")
+    resumed(config, tmp_path).run()
+    assert not [name for name in left if (tmp_path / name).exists()]
+    assert all((tmp_path / name).read_text() == "half" for name in own)
+
+
+# ---- Ctrl-C
+
+
+def test_the_first_ctrl_c_finishes_the_step_and_saves_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    config, handler = small_config("unet-l", steps=6), signal.getsignal(signal.SIGINT)
+    session_of(config, tmp_path / "whole", test=1).run()
+    run = session_of(config, tmp_path / "run", test=1)
+    real = run.trainer.step
+
+    def step() -> Any:
+        if run.trainer.number == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return real()
+
+    monkeypatch.setattr(run.trainer, "step", step)
+    with pytest.raises(Interrupted):
+        run.run()
+    _, facts = checkpoint.load(tmp_path / "run" / "checkpoints" / "last.safetensors")
+    assert facts["step"] == run.trainer.number == 3
+    assert signal.getsignal(signal.SIGINT) is handler
+    resumed(config, tmp_path / "run").run()
+    assert kept(tmp_path / "run") == kept(tmp_path / "whole")
+
+
+def test_the_second_ctrl_c_ends_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    config = small_config("unet-l", steps=6)
+    run = session_of(config, tmp_path)
+    finished = []
+
+    def step() -> Any:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+        finished.append(True)
+
+    monkeypatch.setattr(run.trainer, "step", step)
+    with pytest.raises(KeyboardInterrupt):
+        run.run()
+    assert not finished and not (tmp_path / "checkpoints").exists()
+
+
+def test_metrics_tell_of_both_stages_and_of_validations(tmp_path: Path) -> None:
+    session_of(replace(small_config(), every=Every(validate=6, log=3, save=50)), tmp_path).run()
+    records = list(read(tmp_path / "metrics.jsonl"))
+    logged = [(r["step"], r["stage"]) for r in records if "stage" in r]
+    # every 3rd step, and the last of each stage
+    assert logged == [(n, "glcon") for n in (3, 6, 8)] + [(n, "acr") for n in (9, 12, 15, 16)]
+    assert [r["step"] for r in records if "dsc" in r] == [6, 8, 12, 16]
