@@ -40,7 +40,7 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     """Import what needs NumPy only on first use: `mona --help` does without it."""
-if name not in _MODULES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'mona_infer' has no attribute {name!r}")
     import importlib
 

@@ -116,7 +116,7 @@ def _devices() -> str:
 
         names = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
     except Exception as error:  # as above
-return f"cannot be imported ({error})"
+        return f"cannot be imported ({error})"
     return ", ".join(names) or "no CUDA device"
 
 

@@ -32,7 +32,7 @@ def usable() -> str:
     try:
         import tensorrt  # noqa: F401
         from cuda.bindings import runtime
-    except Exception as error:# the package is missing, or its native library does not load
+    except Exception as error:  # the package is missing, or its native library does not load
         return f"TensorRT is not installed ({' '.join(str(error).split())[:200]})"
     status, count = runtime.cudaGetDeviceCount()
     return "" if int(status) == 0 and count > 0 else "there is no NVIDIA GPU, or its driver does not respond"
@@ -73,9 +73,7 @@ class TensorrtEngine:
         self._runtime = trt.Runtime(self._logger)
         self._engine = self._runtime.deserialize_cuda_engine(plan)
         if self._engine is None:
-            raise InputError(
-                f"{plan_path(model)}: TensorRT cannot load it; rebuild it with `mona export --format trt`"
-            )
+            raise InputError(f"{plan_path(model)}: TensorRT cannot load it; rebuild it with `mona export --format trt`")
         self._context = self._engine.create_execution_context()
         self._stream = _checked(runtime.cudaStreamCreate())
         rows, columns = model.task.input_size
@@ -148,7 +146,7 @@ def facts_of(model: Model, plan: bytes) -> dict[str, str]:
 def read_plan(model: Model) -> bytes:
     """The plan next to a model, checked against what was recorded when it was built."""
     path = plan_path(model)
-again = "build it with `mona export --format trt` on this machine"
+    again = "build it with `mona export --format trt` on this machine"
     try:
         content = path.read_bytes()
         facts = json.loads(path.with_suffix(".plan.json").read_text(encoding="utf-8"))

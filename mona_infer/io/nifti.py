@@ -17,7 +17,7 @@ from mona_infer.io.formats import PAIR, stem
 from mona_infer.io.nifti_affine import analyze_affine, world_affine
 from mona_infer.io.nifti_header import LAYOUTS, MAGIC, NOT_GREY, PAIR_MAGIC, Header
 from mona_infer.io.scan_file import ScanFile
-from mona_infer.io.stored import Stored, first_bytes, as_input_error
+from mona_infer.io.stored import Stored, as_input_error, first_bytes
 from mona_infer.volume import Volume
 
 

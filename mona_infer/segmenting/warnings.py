@@ -44,7 +44,7 @@ def training_differences(stack: SliceStack) -> list[str]:
     task, volume = stack.task, stack.volume
     shape = (len(stack), *stack.native_size)
     spacing = stack.slicing.reorder(volume.spacing)
-warnings = []
+    warnings = []
     for name, values in measures(shape, spacing, stack.low, stack.high).items():
         if name not in task.seen or (name == "intensity span" and not _spans_matter(task)):
             continue

@@ -44,7 +44,8 @@ def check_pixels(header: Header, image: Slice, budget: int) -> int:
         decoder = get_decoder(syntax)
     except NotImplementedError:
         raise InputError(
-            f"{name}: transfer syntax {printable(syntax.name) or '(none given)'} is not supported; export it uncompressed"
+            f"{name}: transfer syntax {printable(syntax.name) or '(none given)'} is not supported; "
+            "export it uncompressed"
         ) from None
     if not decoder.is_available:
         jpeg2000, jpegls = "JPEG 2000" in syntax.name, "JPEG-LS" in syntax.name

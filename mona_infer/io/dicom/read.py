@@ -22,7 +22,7 @@ from mona_infer.io.dicom.header import Header, read_headers
 from mona_infer.io.dicom.mosaic import is_mosaic, tiles
 from mona_infer.io.dicom.pixels import check_pixels, pixel_digest, read_voxels
 from mona_infer.io.dicom.slice import Slice, printable, slices_of
-from mona_infer.io.dicom.source import files_at, as_input_error, opened
+from mona_infer.io.dicom.source import as_input_error, files_at, opened
 from mona_infer.io.dicom.stack import Stack, arrange
 from mona_infer.volume import Volume
 

@@ -37,7 +37,7 @@ class File:
 
 @contextmanager
 def as_input_error(name: str) -> Iterator[None]:
-    """Damaged files make pydicom, zipfile and the codecs raise a dozen unrelated types: turn them into an InputError."""
+    """Damaged files make pydicom, zipfile and codecs raise a dozen unrelated types: make them one InputError."""
     try:
         yield
     except MonaError:
@@ -144,7 +144,8 @@ def _unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> BinaryIO:
             size += unpacked.write(data)
     if size != member.file_size:
         raise InputError(
-            f"{printable(archive.filename)}: {printable(member.filename)} does not have the size that the zip declares; zip it again"
+            f"{printable(archive.filename)}: {printable(member.filename)} does not have the size that the zip "
+            "declares; zip it again"
         )
     unpacked.seek(0)
     return unpacked

@@ -104,12 +104,12 @@ def _refuse_mixtures(slices: Sequence[Slice], where: str) -> None:
 def _one_frame(
     planes: list[list[Slice]], frame: int | None, where: str
 ) -> tuple[list[Slice], list[str], tuple[float, ...]]:
-    """One image per plane: the only one, or the requested frame of a cine (every plane imaged T > 1 times)."""
+    """One image per plane: the only one, or the chosen frame of a cine (every plane imaged T > 1 times)."""
     for plane in planes:
         for other in plane[1:]:
             if np.linalg.norm(other.position - plane[0].position) > SAME_PLACE:
                 raise InputError(
-                    f"{plane[0].name} and {other.name} are in the same plane at different positions; keep only one stack"
+                    f"{plane[0].name} and {other.name} are in the same plane at different positions; keep one stack"
                 )
     frames = Counter(len(plane) for plane in planes).most_common(1)[0][0]
     for plane in planes:

@@ -29,8 +29,8 @@ def planes_of(ds: Dataset, name: str) -> Iterator[NDArray[Any]]:
         # Unlike other codecs, run-length encoding has no size of its own that could contradict the header.
         if syntax != RLELossless or bits == 1:
             raise InputError(
-                f"{name}: its pixels are compressed as {printable(syntax.name)}, which is not supported in a segmentation; "
-                "export it uncompressed"
+                f"{name}: its pixels are compressed as {printable(syntax.name)}, which is not supported in a "
+                "segmentation; export it uncompressed"
             )
         return iter_pixels(ds, raw=True, decoding_plugin="pydicom")
     need = -(-rows * columns * frames * bits // 8)

@@ -23,7 +23,7 @@ from mona_infer.io.dicom.read import _ONE_AT_A_TIME, _quiet
 from mona_infer.io.dicom.segmentation.grid import Grid, regular_grid
 from mona_infer.io.dicom.segmentation.pixels import planes_of
 from mona_infer.io.dicom.slice import printable
-from mona_infer.io.dicom.source import files_at, as_input_error, opened
+from mona_infer.io.dicom.source import as_input_error, files_at, opened
 from mona_infer.system.memory_budget import TooLarge
 from mona_infer.volume import Volume
 
