@@ -32,7 +32,7 @@ class Engine(Protocol):
     batch: int  # slices per call that it runs fastest with
 
     def run(self, slices: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Slices (n, rows, columns) of the Task's `input_size`, from 0 to 1, to logits (n, classes, rows, columns)."""
+        """Slices (n, rows, columns) of the Task's `input_size`, in 0..1, to logits (n, classes, rows, columns)."""
         ...
 
 

@@ -13,7 +13,7 @@ TOLERANCE = 0.01  # voxels, at a slice's corners: as in `align`
 
 
 def placed(volume: Volume, other: Volume) -> Volume | None:
-    """`volume` on the grid of `other`, slice by slice, background elsewhere; None if a label would be off the grid.
+    """`volume` on the grid of `other`, slice by slice, with background elsewhere; None if a label is off the grid.
 
     Each slice is placed on its own, so it does not matter which slices were left out or what slice spacing the file
     declares.

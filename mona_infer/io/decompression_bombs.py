@@ -14,6 +14,6 @@ RATIO = 200  # real scans shrink 2- to 10-fold, even sparse masks rarely 200-fol
 def refuse_bomb(path: Path | str, packed: int, unpacked: int, remedy: str) -> None:
     if unpacked > BYTES and unpacked > packed * RATIO:
         raise InputError(
-            f"{path} would expand from {size_in_words(packed)} to {size_in_words(unpacked)}, like a decompression bomb; "
-            f"if it is genuine, {remedy}"
+            f"{path} would expand from {size_in_words(packed)} to {size_in_words(unpacked)}, like a decompression "
+            f"bomb; if it is genuine, {remedy}"
         )

@@ -140,7 +140,7 @@ class Header:
         return out
 
     def set_affine(self, affine: NDArray[np.float64]) -> None:
-        """Set the sform and the qform; a quaternion cannot hold shear (gantry tilt), so then only the sform is valid."""
+        """Set sform and qform; a quaternion cannot hold shear (gantry tilt), so then only the sform is valid."""
         self["srow_x"], self["srow_y"], self["srow_z"] = affine[:3]
         self["sform_code"] = self["qform_code"] = 1
         spacing = np.sqrt((affine[:3, :3] ** 2).sum(axis=0))

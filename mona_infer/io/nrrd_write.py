@@ -59,7 +59,7 @@ def _geometry(volume: Volume, frames: int) -> list[str]:
 
 
 def _segments(volume: Volume, classes: Sequence[LabelClass]) -> list[str]:
-    """One segment per class except the background.  Extents are the whole grid: the header is written before the mask."""
+    """One segment per class except the background.  Extents are the whole grid: the header is written first."""
     extent = " ".join(f"0 {n - 1}" for n in volume.shape)
     lines = []
     for n, c in enumerate(c for c in classes if c.id):

@@ -114,7 +114,7 @@ def label_ids(volume: Volume) -> Labels:
         if not np.array_equal(ids, plane) or ids.min() < 0 or ids.max() > 65535:
             odd = plane[(ids != plane) | (ids < 0) | (ids > 65535)][0]
             raise InputError(
-                f"{volume.source} is not a label map: it holds {odd:g}, but labels must be whole numbers from 0 to 65535"
+                f"{volume.source} is not a label map: it holds {odd:g}; labels must be whole numbers from 0 to 65535"
             )
         top = max(top, int(ids.max()))
         if top > 255 and out.dtype == np.uint8:

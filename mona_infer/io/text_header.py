@@ -23,7 +23,7 @@ T = TypeVar("T", int, float)
 
 
 def header_lines(path: Path, stream: IO[bytes], kind: str) -> Iterator[str]:
-    """Read line by line, so that the stream stops where the header ends; a file without lines is not read to its end."""
+    """Read line by line, so that the stream stops where the header ends; a file without lines is not read whole."""
     used = 0
     while used < HEADER_BYTES:
         line = stream.readline(HEADER_BYTES - used)

@@ -1,1 +1,1 @@
-"""DICOM: which files are one series, what their headers and pixels hold, where the slices lie."""
+"""Reading DICOM: which files form a series, their headers and pixels, and the positions of the slices."""

@@ -1,4 +1,4 @@
-"""When the frames of a DICOM cine were taken, and the NIfTI header that says so."""
+"""When the frames of a DICOM cine were acquired, and the NIfTI header that records it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from mona_infer.io.dicom.slice import Slice
 
 Floats = NDArray[np.float64]
-TRIGGER, CLOCK = 1, 3  # of dicom_slice.TIMES
-SECONDS = 8  # of xyzt_units
-UNEVEN = 0.1  # of the mean interval: more than this is worth a word, for NIfTI can only hold one interval
+TRIGGER, CLOCK = 1, 3  # indices in slice.TIMES
+SECONDS = 8  # in xyzt_units
+UNEVEN = 0.1  # of the mean interval: more than this gets a note, because NIfTI can only store one interval
 
 
 def frame_times(planes: Sequence[Sequence[Slice]]) -> tuple[tuple[float, ...], list[str]]:
-    """Seconds from the first frame to each, averaged over the planes; and a note where NIfTI cannot hold them.
+    """Seconds from the first frame to each, averaged over the planes; and a note if NIfTI cannot store them.
 
-    `planes` have their images in the order of frames.  The trigger times come first, as they are measured in one
-    heartbeat; a nominal interval (FrameTime, TemporalResolution, NominalInterval) comes before the clock of the
-    scanner, which for a cine gathered over many heartbeats says when an image was finished.
+    The images of each plane are in frame order.  Trigger times are preferred: they are measured within a heartbeat.
+    Next is a nominal interval (FrameTime, TemporalResolution, NominalInterval), and last the scanner's clock, which
+    for a cine acquired over many heartbeats only says when an image was finished.
     """
     frames = len(planes[0])
     for at, scale in ((TRIGGER, 1e-3), (None, 1e-3), (CLOCK, 1.0)):
@@ -46,7 +46,7 @@ def frame_times(planes: Sequence[Sequence[Slice]]) -> tuple[tuple[float, ...], l
 
 
 def _means(values: list[list[float | None]]) -> Floats | None:
-    """The mean over planes of how much later than its first each frame is; none where a time is missing."""
+    """Time of each frame relative to the first, averaged over planes; None if a time is missing."""
     if any(value is None for plane in values for value in plane):
         return None
     table = np.array(values, np.float64)  # plane, frame
@@ -54,7 +54,7 @@ def _means(values: list[list[float | None]]) -> Floats | None:
 
 
 def _number(value: float | str | None, at: int) -> float | None:
-    """Milliseconds as they are; of a clock (TM or DT, PS3.5 6.2), seconds since midnight."""
+    """Milliseconds unchanged; a clock time (TM or DT, PS3.5 6.2) as seconds since midnight."""
     if at != CLOCK or value is None:
         return value if isinstance(value, float) else None
     whole, _, fraction = str(value).partition(".")
@@ -67,12 +67,12 @@ def _number(value: float | str | None, at: int) -> float | None:
 
 
 def interval(times: Sequence[float]) -> float | None:
-    """Mean seconds from frame to frame."""
+    """Mean seconds between frames."""
     return (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else None
 
 
 def time_header(shape: Sequence[int], affine: Floats, times: Sequence[float]) -> Header | None:
-    """A NIfTI header of that grid with the interval in seconds; none where the times are not known."""
+    """A NIfTI header for that grid with the interval in seconds; None if the times are not known."""
     step = interval(times)
     if step is None:
         return None

@@ -1,7 +1,7 @@
-"""Siemens mosaics: the slices of a volume stored as the tiles of one image, which the CSA header takes apart.
+"""Siemens mosaics: the slices of a volume stored as tiles of one image, split with the help of the CSA header.
 
-ImagePositionPatient is that of an image as large as the mosaic with the slices' pixel spacing, about the same centre,
-so the first voxel lies half the difference further in (nibabel, doc/source/dicom/dicom_mosaic.rst).
+ImagePositionPatient is for an image as large as the mosaic, with the slices' pixel spacing and the same centre, so the
+first voxel is half the difference further in (nibabel, doc/source/dicom/dicom_mosaic.rst).
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from pydicom.filereader import dcmread
 
 from mona_infer.errors import InputError
 from mona_infer.io.dicom.header import MOSAIC_COUNT, Header
-from mona_infer.io.dicom.slice import Floats, Slice, shown
+from mona_infer.io.dicom.slice import Floats, Slice, printable
 from mona_infer.io.dicom.source import opened
 
-# Who uses a block of group 0029 (PS3.5 7.8.1), and where each such block would keep the CSA image header.
+# The owner of each block of group 0029 (PS3.5 7.8.1), and where that block would have the CSA image header.
 BLOCKS = [tag for n in range(0x10, 0x100) for tag in (0x00290000 | n, 0x00290010 | n << 8)]
 PARALLEL = 1e-5  # as nibabel: how far from 1 the cosine between the two normals may be
 
 
 def is_mosaic(tags: Dataset) -> bool:
-    # Raw, unless something has converted it already: converting takes longer than all the rest here.
+    # Raw, unless it is already converted: converting takes longer than everything else here.
     kinds = tags.get_item("ImageType").value or b"" if "ImageType" in tags else b""
     if (b"MOSAIC" if isinstance(kinds, bytes) else "MOSAIC") in kinds:
         return True
-    if MOSAIC_COUNT not in tags or 0x00190010 not in tags or shown(tags[0x00190010].value) != "SIEMENS MR HEADER":
+    if MOSAIC_COUNT not in tags or 0x00190010 not in tags or printable(tags[0x00190010].value) != "SIEMENS MR HEADER":
         return False
     count = tags[MOSAIC_COUNT].value
     return isinstance(count, int) and count > 1
 
 
 def tiles(header: Header, images: Sequence[Slice], budget: int) -> list[Slice]:
-    """The slices that the one image of a mosaic holds."""
+    """The slices in a mosaic's single image."""
     name = header.file.name
     if len(images) != 1:
         raise _cannot(name, f"it has {len(images)} frames")
@@ -45,7 +45,9 @@ def tiles(header: Header, images: Sequence[Slice], budget: int) -> list[Slice]:
     side = math.ceil(math.sqrt(count))
     rows, columns = whole.size[0] // side, whole.size[1] // side
     if (rows * side, columns * side) != whole.size or min(rows, columns) < 1:
-        raise _cannot(name, f"{whole.size[0]}x{whole.size[1]} pixels are not {side}x{side} tiles for {count} slices")
+        raise _cannot(
+            name, f"{whole.size[0]}x{whole.size[1]} pixels do not divide into {side}x{side} tiles for {count} slices"
+        )
     x, y = whole.orientation.reshape(2, 3)
     across = np.cross(x, y)
     cosine = float(across @ normal)
@@ -80,18 +82,18 @@ def _csa(header: Header, budget: int) -> tuple[int, Floats]:
     try:
         csa = csareader.get_csa_header(tags, "image")
         if csa is None:
-            raise _cannot(name, "it has lost its CSA header, as anonymised files often do")
+            raise _cannot(name, "its CSA header is missing, as in many anonymised files")
         count, normal = csareader.get_n_mosaic(csa), csareader.get_slice_normal(csa)
     except InputError:
         raise
-    except Exception as error:  # whatever a damaged block makes of the reader
-        raise _cannot(name, f"its CSA header is damaged: {shown(error)[:100]}") from error
+    except Exception as error:  # a damaged block can raise anything
+        raise _cannot(name, f"its CSA header is damaged: {printable(error)[:100]}") from error
     if not isinstance(count, int) or not 1 <= count <= 4096 or normal is None:
-        raise _cannot(name, "its CSA header does not say how many slices it holds, or in which order")
+        raise _cannot(name, "its CSA header does not give the number or the order of its slices")
     return count, np.asarray(normal, np.float64)
 
 
 def _cannot(name: str, why: str) -> InputError:
     return InputError(
-        f"{name}: is a Siemens mosaic that cannot be taken apart ({why}); convert the original with dcm2niix"
+        f"{name} is a Siemens mosaic that cannot be split into slices ({why}); convert the original with dcm2niix"
     )

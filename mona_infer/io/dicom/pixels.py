@@ -1,4 +1,4 @@
-"""The pixels of DICOM images: whether they are there and can be decoded, and the array of voxels they fill."""
+"""The pixels of DICOM images: checking that they are there and can be decoded, and reading them into a volume."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from pydicom.uid import UID, RLELossless
 
 from mona_infer.errors import InputError, MissingPart
 from mona_infer.io.dicom.header import Header
-from mona_infer.io.dicom.slice import Slice, shown
+from mona_infer.io.dicom.slice import Slice, printable
 from mona_infer.io.dicom.slice_order import Stack
-from mona_infer.io.dicom.source import one_sentence, opened
+from mona_infer.io.dicom.source import as_input_error, opened
 from mona_infer.system.memory_budget import TooLarge
 from mona_infer.system.optional_parts import install_command, requirements
 
@@ -35,28 +35,29 @@ def _syntax(header: Header) -> UID:
 
 
 def check_pixels(header: Header, image: Slice, budget: int) -> int:
-    """Refuse pixels that are not there or that nothing here can decode; how many bytes of padding follow them."""
+    """Refuse pixels that are missing or cannot be decoded; returns how many bytes of padding follow them."""
     name = header.file.name
     if header.pixel_tag != PIXEL_DATA:
-        raise InputError(f"{name}: holds no integer pixel data (7FE0,0010); copy or export it again")
+        raise InputError(f"{name} has no integer pixel data (7FE0,0010); copy or export it again")
     syntax = _syntax(header)
     try:
         decoder = get_decoder(syntax)
     except NotImplementedError:
         raise InputError(
-            f"{name}: transfer syntax {shown(syntax.name) or '(none given)'} is not supported; export it uncompressed"
+            f"{name}: transfer syntax {printable(syntax.name) or '(none given)'} is not supported; "
+            "export it uncompressed"
         ) from None
     if not decoder.is_available:
         jpeg2000, jpegls = "JPEG 2000" in syntax.name, "JPEG-LS" in syntax.name
         package = "pylibjpeg-openjpeg" if jpeg2000 else "pyjpegls" if jpegls else "python-gdcm"
         install = install_command(*requirements("dicom").values())
-        raise MissingPart(f"{name}: pixels are compressed as {syntax.name}, which needs {package}: {install}")
+        raise MissingPart(f"{name}: the pixels are compressed as {syntax.name}, which needs {package}; run: {install}")
     if decoder.is_encapsulated:
         return 0
     row = image.size[1] * image.dtype.itemsize
     expected = image.size[0] * row * header.frames
-    # PS3.5 8.1.1 allows one byte of padding; some writers add more.  But only zeros are taken for padding: where a
-    # spare row or more holds values, Rows, Columns or BitsAllocated is wrong.
+    # PS3.5 8.1.1 allows one byte of padding; some writers add more.  Only zeros count as padding: if an extra row or
+    # more has other values, Rows, Columns or BitsAllocated is wrong.
     present = min(header.pixel_length, header.pixel_bytes)
     spare = header.pixel_length - expected
     if present < expected or (spare >= max(row, 2) and not _zeros(header, expected, present, budget)):
@@ -75,9 +76,9 @@ def _zeros(header: Header, start: int, end: int, budget: int) -> bool:
 
 
 def pixel_digest(header: Header, budget: int) -> bytes:
-    """Of the pixels as they are stored, to tell whether two files hold the same."""
+    """A hash of the stored pixels, to tell whether two files have the same."""
     digest = sha256()
-    with one_sentence(header.file.name), opened(header.file, budget) as stream:
+    with as_input_error(header.file.name), opened(header.file, budget) as stream:
         if stream is not None:
             stream.seek(header.pixel_start)
             left = min(header.pixel_length, header.pixel_bytes)
@@ -88,7 +89,7 @@ def pixel_digest(header: Header, budget: int) -> bytes:
 
 
 def _check_codestreams(stream: BinaryIO, header: Header, images: Sequence[Slice]) -> None:
-    """A codec makes room for the size its stream names, whatever the tags said: they must agree first."""
+    """A codec allocates what its stream declares, whatever the tags say: check first that they agree."""
     if _syntax(header) == RLELossless:  # has no size of its own
         return
     size = int(header.tags.Rows), int(header.tags.Columns)
@@ -98,13 +99,13 @@ def _check_codestreams(stream: BinaryIO, header: Header, images: Sequence[Slice]
         if found != (*size, 1):
             name = next(image.name for image in images if image.frame == frame)
             raise InputError(
-                f"{name}: the compressed image says rows, columns, colours {found} where the tags say "
+                f"{name}: the compressed image has (rows, columns, colours) {found} but the tags say "
                 f"{(*size, 1)}; export it again"
             )
 
 
 def _codestream_size(code: bytes) -> tuple[int, int, int]:
-    """Rows, columns and colours in the frame header of JPEG, JPEG-LS or JPEG 2000; zeros where there is none."""
+    """Rows, columns and colours in the frame header of JPEG, JPEG-LS or JPEG 2000; zeros if there is none."""
     if not code.startswith(b"\xff\xd8"):
         at = code.index(b"\xff\x4f\xff\x51")  # SOC, SIZ: ISO/IEC 15444-1 A.5.1
         x1, y1, x0, y0, _, _, _, _, colours = struct.unpack_from(">8LH", code, at + 8)
@@ -121,7 +122,7 @@ def _codestream_size(code: bytes) -> tuple[int, int, int]:
 
 @contextmanager
 def _muted(codecs: bool) -> Iterator[None]:
-    """GDCM complains with fprintf(stderr) from C: only the descriptor itself can be held shut."""
+    """GDCM prints to stderr from C, so the file descriptor itself has to be redirected."""
     try:
         kept = os.dup(2) if codecs else -1
     except OSError:  # a process without stderr has nothing to mute
@@ -142,7 +143,7 @@ def _muted(codecs: bool) -> Iterator[None]:
 def read_voxels(
     stack: Stack, headers: Sequence[Header], path: Path, budget: int, beside: int
 ) -> tuple[NDArray[Any], float, float]:
-    """The array of the stack (i along a row, j down a column, k slice), filled one slice at a time."""
+    """The voxels of the stack (i along a row, j down a column, k slice), read one slice at a time."""
     first = stack.slices[0]
     rows, columns = first.size
     one_rescale = len({image.rescale for image in stack.slices}) == 1  # PET and some MR rescale slice by slice
@@ -150,21 +151,21 @@ def read_voxels(
     shape = (columns, rows, len(stack.slices))
     need = columns * rows * len(stack.slices) * (dtype.itemsize + beside)
     if need > budget:
-        what = f"{shown(path)} ({columns}x{rows}x{len(stack.slices)} voxels)"
-        raise TooLarge(what, need, budget, "take a machine with more, or a smaller series")
+        what = f"{printable(path)} ({columns}x{rows}x{len(stack.slices)} voxels)"
+        raise TooLarge(what, need, budget, "use a machine with more memory, or a smaller series")
     voxels = np.empty(shape, dtype, order="F")
     by_file: dict[int, dict[int, list[tuple[int, Slice]]]] = defaultdict(lambda: defaultdict(list))
     for k, image in enumerate(stack.slices):
         by_file[image.file][image.frame].append((k, image))  # the tiles of a mosaic share a frame
     for at, wanted in by_file.items():
         file, compressed = headers[at].file, _syntax(headers[at]).is_encapsulated
-        with one_sentence(file.name), opened(file, budget) as stream, _muted(compressed):
+        with as_input_error(file.name), opened(file, budget) as stream, _muted(compressed):
             if stream is None:
-                raise InputError(f"{file.name}: changed while it was read; read it again")
+                raise InputError(f"{file.name} changed while it was being read; try again")
             if compressed:
                 _check_codestreams(stream, headers[at], [image for images in wanted.values() for _, image in images])
             decoded = iter_pixels(stream, indices=list(wanted), raw=True)
-            # Closed before the stream is, which the generator rewinds when it ends.
+            # Close it before the stream, because the generator rewinds the stream when it ends.
             with closing(cast(Generator[NDArray[Any], None, None], decoded)) as frames:
                 for images, frame in zip(wanted.values(), frames, strict=True):
                     for k, image in images:

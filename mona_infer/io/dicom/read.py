@@ -21,12 +21,12 @@ from mona_infer.io.dicom.header import Header, read_headers
 from mona_infer.io.dicom.mosaic import is_mosaic, tiles
 from mona_infer.io.dicom.pixels import check_pixels, pixel_digest, read_voxels
 from mona_infer.io.dicom.series_choice import choose
-from mona_infer.io.dicom.slice import Slice, shown, slices_of
+from mona_infer.io.dicom.slice import Slice, printable, slices_of
 from mona_infer.io.dicom.slice_order import Stack, arrange
-from mona_infer.io.dicom.source import files_at, one_sentence, opened
+from mona_infer.io.dicom.source import as_input_error, files_at, opened
 from mona_infer.volume import Volume
 
-# Warning filters, log levels and descriptor 2 belong to the process: two readers would restore each other's.
+# Warning filters, log levels and file descriptor 2 are global: two readers would restore each other's.
 _ONE_AT_A_TIME = threading.Lock()
 
 
@@ -39,10 +39,10 @@ def read_dicom(
     beside: int = 0,
     origin: bool = False,
 ) -> Volume:
-    """The series at `path`: its largest, or the one whose UID, number or description is `series`.
+    """The series at `path`: the largest, or the one whose UID, number or description is `series`.
 
-    `frame` chooses among the time points of a cine.  Nothing over `budget` bytes is unpacked or allocated, of which
-    each voxel needs `beside` for what the caller will hold beside the scan.  `origin` keeps the headers.
+    `frame` selects a time point of a cine.  At most `budget` bytes are unpacked or allocated, including `beside` bytes
+    per voxel that the caller will need.  `origin` keeps the headers.
     """
     with closing(_frames(path, frame, False, series, budget, beside, origin)) as frames:
         return next(frames)
@@ -51,7 +51,7 @@ def read_dicom(
 def read_dicom_frames(
     path: Path, *, series: str | None = None, budget: int, beside: int = 0, origin: bool = False
 ) -> Iterator[Volume]:
-    """Every time point of a cine in turn, one of them in memory at a time; of a series that is none, itself."""
+    """Every time point of a cine, with one in memory at a time; any other series has a single frame."""
     return _frames(path, 0, True, series, budget, beside, origin)
 
 
@@ -64,10 +64,13 @@ def _frames(
             chosen, choice = choose(headers, damaged, series, path)
             chosen, copies = without_copies(chosen, budget)
             slices, padded = slices_in(chosen, budget)
-            stack = arrange(slices, frame, shown(path))
+            stack = arrange(slices, frame, printable(path))
         for n in range(stack.frames if every else 1):
-            with _ONE_AT_A_TIME, _quiet():  # not while the caller has the frame: other scans may have to be read
-                stack = arrange(slices, n, shown(path)) if n else stack
+            with (
+                _ONE_AT_A_TIME,
+                _quiet(),
+            ):  # not held while the caller uses the frame: other scans may be read meanwhile
+                stack = arrange(slices, n, printable(path)) if n else stack
                 voxels, slope, intercept = read_voxels(stack, chosen, path, budget, beside)
                 volume = Volume(
                     voxels,
@@ -83,46 +86,46 @@ def _frames(
                     times=stack.times,
                 )
             yield volume
-            del volume, voxels  # or this frame would be held while the next is read
+            del volume, voxels  # or it would stay in memory while the next is read
 
 
 def without_copies(headers: Sequence[Header], budget: int) -> tuple[list[Header], list[str]]:
-    """Each image once: files with one SOPInstanceUID must hold the same, to the last pixel."""
+    """Each image once: files with the same SOPInstanceUID must be identical, including every pixel."""
     kept: dict[str, Header] = {}
     copies = []
     for header in headers:
         twin = kept.setdefault(str(header.tags.get("SOPInstanceUID") or header.file.name), header)
         if twin is header:
             continue
-        with one_sentence(header.file.name):
+        with as_input_error(header.file.name):
             same = twin.tags == header.tags and pixel_digest(twin, budget) == pixel_digest(header, budget)
         if not same:
             raise InputError(
-                f"{twin.file.name} and {header.file.name} are two versions of one image (SOPInstanceUID); remove one "
-                "of them"
+                f"{twin.file.name} and {header.file.name} are different versions of the same image "
+                "(SOPInstanceUID); remove one of them"
             )
         copies.append(header.file.name)
-    note = f"passed over {len(copies)} file(s) that are exact copies, such as {(copies or [''])[0]}"
+    note = f"skipped {len(copies)} file(s) that are exact copies, such as {(copies or [''])[0]}"
     return list(kept.values()), [note] if copies else []
 
 
 def slices_in(headers: Sequence[Header], budget: int) -> tuple[list[Slice], list[str]]:
-    """The slices of a series, checked as far as headers go, and a note on padding."""
+    """The slices of a series, checked using only their headers, and a note on padding."""
     slices: list[Slice] = []
     padded = []
     for at, header in enumerate(headers):
-        with one_sentence(header.file.name):
+        with as_input_error(header.file.name):
             images = slices_of(header.tags, at, header.file.name, header.meter)
             padding = check_pixels(header, images[0], budget)
             padded += [f"{padding} bytes in {header.file.name}"] if padding else []
             slices += tiles(header, images, budget) if is_mosaic(header.tags) else images
-    note = f"{len(padded)} file(s) have zeros after the pixels, which were left out ({(padded or [''])[0]})"
+    note = f"{len(padded)} file(s) have zeros after the pixels, which were ignored ({(padded or [''])[0]})"
     return slices, [note] if padded else []
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """pydicom and its codecs warn about every odd value; what matters is said in our errors and notes."""
+    """Silence pydicom and its codecs, which warn about every odd value; our errors and notes say what matters."""
     loggers = [logging.getLogger(name) for name in ("pydicom", "pylibjpeg", "openjpeg")]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
@@ -137,7 +140,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _origin(stack: Stack, headers: Sequence[Header], budget: int) -> tuple[tuple[Dataset, int], ...]:
-    """The whole header (all but the pixels) and the frame number within its file, of each slice of the stack."""
+    """For each slice of the stack, the whole header (without pixels) and the frame number within its file."""
     if any(image.tile for image in stack.slices):
         raise InputError(
             f"{stack.slices[0].name}: a DICOM-SEG cannot refer to a slice of a Siemens mosaic; "
@@ -146,7 +149,7 @@ def _origin(stack: Stack, headers: Sequence[Header], budget: int) -> tuple[tuple
     whole: dict[int, Dataset] = {}
     for image in stack.slices:
         if image.file not in whole:
-            with one_sentence(image.name), opened(headers[image.file].file, budget) as stream:
+            with as_input_error(image.name), opened(headers[image.file].file, budget) as stream:
                 assert stream is not None
                 whole[image.file] = dcmread(stream, stop_before_pixels=True)
     return tuple((whole[image.file], image.frame) for image in stack.slices)

@@ -1,4 +1,4 @@
-"""What series a DICOM folder, zip or file holds: for `mona data series`."""
+"""The series in a DICOM folder, zip or file, for `mona data series`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from mona_infer.io.dicom.frame_times import interval
 from mona_infer.io.dicom.header import Header, read_headers
 from mona_infer.io.dicom.read import _ONE_AT_A_TIME, _quiet, slices_in, without_copies
 from mona_infer.io.dicom.series_choice import by_series
-from mona_infer.io.dicom.slice import shown
+from mona_infer.io.dicom.slice import printable
 from mona_infer.io.dicom.slice_order import arrange
 from mona_infer.io.dicom.source import files_at
 
 
 @dataclass(frozen=True)
 class Series:
-    """One series; where it cannot be read as a volume, `problem` says why and its geometry is unknown."""
+    """One series; if it cannot be read as a volume, `problem` says why and its geometry is unknown."""
 
     number: str
     description: str
@@ -38,7 +38,7 @@ class Series:
 
 
 def list_series(path: Path, budget: int) -> tuple[list[Series], list[str]]:
-    """Every series by number, and what was passed over; only headers are read."""
+    """Every series, sorted by number, and notes on skipped files; only headers are read."""
     with files_at(path, budget) as files, _ONE_AT_A_TIME, _quiet():
         headers, damaged, passed_over = read_headers(files, path, budget)
         found = [_series(group, path, budget) for group in by_series(headers).values()]
@@ -49,17 +49,17 @@ def list_series(path: Path, budget: int) -> tuple[list[Series], list[str]]:
 def _series(headers: list[Header], path: Path, budget: int) -> Series:
     first = headers[0]
     uid, number, description = first.labels
-    size = [int(first.tags.get(word) or 0) for word in ("Columns", "Rows")]
+    size = [int(first.tags.get(keyword) or 0) for keyword in ("Columns", "Rows")]
     about: dict[str, Any] = {"number": number, "description": description, "modality": first.modality, "uid": uid}
     about["files"] = len(headers)
     try:
         kept, copies = without_copies(headers, budget)
         slices, padded = slices_in(kept, budget)
-        stack = arrange(slices, 0, shown(path))
-    except MonaError as error:  # said of this series only; the others are listed all the same
+        stack = arrange(slices, 0, printable(path))
+    except MonaError as error:  # reported for this series only; the others are still listed
         return Series(**about, columns=size[0], rows=size[1], problem=str(error))
     step = interval(stack.times)
-    rows, columns = stack.slices[0].size  # of a mosaic, those of a tile
+    rows, columns = stack.slices[0].size  # for a mosaic, those of a tile
     spacing = np.linalg.norm(stack.affine[:3, :3], axis=0).round(6)
     return Series(
         **about,

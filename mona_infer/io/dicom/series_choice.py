@@ -1,4 +1,4 @@
-"""Which of the series in a folder is read, and how series are told apart in words."""
+"""Which of the series in a folder is read, and how series are listed in messages."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 from mona_infer.errors import InputError
 from mona_infer.io.dicom.header import Damaged, Header
-from mona_infer.io.dicom.slice import shown
+from mona_infer.io.dicom.slice import printable
 
-HOW = "choose with --series and a number, description or SeriesInstanceUID"
+HOW = "choose one with --series and its number, description or SeriesInstanceUID"
 LISTED = 8
 
 
@@ -24,9 +24,9 @@ def by_series(headers: Sequence[Header]) -> dict[str, list[Header]]:
 def choose(
     headers: Sequence[Header], damaged: Sequence[Damaged], wanted: str | None, path: Path
 ) -> tuple[list[Header], list[str]]:
-    """The headers of the series that is meant, and what the user should hear of the choice."""
+    """The headers of the chosen series, and notes on the choice."""
     groups = by_series(headers)
-    # A damaged file counts, or it could make another series the largest.
+    # Damaged files count too, or another series could become the largest.
     counts = {
         uid: sum(header.frames for header in group) + sum(file.series == uid for file in damaged)
         for uid, group in groups.items()
@@ -40,30 +40,30 @@ def choose(
         if len(matching) != 1:
             found = f"{len(matching)} series match" if matching else "no series matches"
             listing = _listed(matching or ranked, groups, counts)
-            raise InputError(f"{shown(path)}: {found} {wanted!r}; {HOW} (slices in each: {listing})")
+            raise InputError(f"{printable(path)}: {found} {wanted!r}; {HOW} ({listing})")
         return groups[matching[0]], _others_damage(damaged, matching[0], groups)
     first, *others = ranked
     if others and counts[first] == counts[others[0]]:
         listing = _listed(ranked, groups, counts)
-        raise InputError(f"{shown(path)}: holds several series, none with the most slices ({listing}); {HOW}")
+        raise InputError(f"{printable(path)} has several series of the same size ({listing}); {HOW}")
     notes = _others_damage(damaged, first, groups)
     if others:
         read, also = _listed(ranked, groups, counts, 0, 1), _listed(ranked, groups, counts, 1)
-        notes.append(f"read series {read}, the most in {shown(path.name)}; also there: {also}; {HOW}")
+        notes.append(f"read series {read}, the largest in {printable(path.name)}; others: {also}; {HOW}")
     return groups[first], notes
 
 
 def _listed(
     uids: Sequence[str], groups: dict[str, list[Header]], counts: dict[str, int], start: int = 0, count: int = LISTED
 ) -> str:
-    """Number, description, slices and size; the UID only of those that nothing else tells apart."""
+    """Number, description, slices and size; the UID only if nothing else distinguishes two series."""
     names = [groups[uid][0].labels[1:] for uid in uids]
     parts = []
     for uid, name in list(zip(uids, names, strict=True))[start : start + count]:
-        rows, columns = (groups[uid][0].tags.get(word) for word in ("Rows", "Columns"))
+        rows, columns = (groups[uid][0].tags.get(keyword) for keyword in ("Rows", "Columns"))
         unique = names.count(name) == 1
         parts.append(
-            f"{name[0] or '(no number)'} {name[1]!r} with {counts[uid]} of {columns}x{rows} pixels"
+            f"{name[0] or '(no number)'} {name[1]!r} with {counts[uid]} slice(s) of {columns}x{rows} pixels"
             + ("" if unique else f" (UID {uid or 'missing'})")
         )
     more = len(uids) - start - count
@@ -71,9 +71,9 @@ def _listed(
 
 
 def _others_damage(damaged: Sequence[Damaged], chosen: str, groups: dict[str, list[Header]]) -> list[str]:
-    """A note on the damaged files of other series; one that may belong to the chosen series is refused.
+    """A note on damaged files of other series; a damaged file that may belong to the chosen series is an error.
 
-    A file too damaged to name its series belongs to those it lies beside.
+    A file too damaged to name its series is assumed to belong to the series in its folder.
     """
     own = {header.file.folder for header in groups[chosen]}
     others = {header.file.folder for uid, group in groups.items() if uid != chosen for header in group}
@@ -82,4 +82,4 @@ def _others_damage(damaged: Sequence[Damaged], chosen: str, groups: dict[str, li
             raise file.error
     if not damaged:
         return []
-    return [f"passed over {len(damaged)} damaged file(s) of other series, such as {damaged[0].file.name}"]
+    return [f"skipped {len(damaged)} damaged file(s) of other series, such as {damaged[0].file.name}"]

@@ -1,4 +1,4 @@
-"""What a DICOM image says of itself: its pixels, its place in the patient, its time (PS3.3 C.7.6)."""
+"""What a DICOM header says about an image: pixel format, position in the patient, and time (PS3.3 C.7.6)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from mona_infer.io.dicom.limits import Meter
 Floats = NDArray[np.float64]
 
 
-# The functional groups of PS3.3 C.7.6.16 and C.8 that place a frame. Named one by one, because private groups
-# repeat ImagePositionPatient with another meaning (Philips: dcm2niix issue 144).
+# The functional groups of PS3.3 C.7.6.16 and C.8 that position a frame. Listed one by one, because private groups
+# reuse ImagePositionPatient with a different meaning (Philips: dcm2niix issue 144).
 MACROS = (
     "PixelMeasuresSequence",
     "PlaneOrientationSequence",
@@ -28,7 +28,7 @@ MACROS = (
     "CardiacSynchronizationSequence",
 )
 
-# What tells two images of one position apart, best first: (classic tag, functional-group tag).
+# What distinguishes two images at the same position, best first: (classic tag, functional-group tag).
 TIMES = (
     ("TemporalPositionIdentifier", "TemporalPositionIndex"),
     ("TriggerTime", "NominalCardiacTriggerDelayTime"),
@@ -36,13 +36,13 @@ TIMES = (
     ("AcquisitionTime", "FrameAcquisitionDateTime"),
     ("InstanceNumber", "InstanceNumber"),
 )
-# Milliseconds from frame to frame where images carry no time of their own (PS3.3 C.7.6.5, C.7.6.18.1 and C.8.3).
+# Milliseconds between frames, for images without times of their own (PS3.3 C.7.6.5, C.7.6.18.1 and C.8.3).
 NUMBERS_OF_TIME = ("FrameTime", "TemporalResolution", "NominalInterval", "CardiacNumberOfImages")
 
 
 @dataclass(frozen=True, eq=False)
 class Slice:
-    """One image plane, from a classic file or a frame of an enhanced one."""
+    """One image plane, from a classic file or from a frame of an enhanced file."""
 
     file: int  # which of the caller's files holds the pixels
     frame: int  # and which frame in it
@@ -57,10 +57,10 @@ class Slice:
     rescale: tuple[float, float]  # slope, intercept
     times: tuple[float | str | None, ...]  # as in TIMES
     interval: float | None = None  # nominal milliseconds to the next frame
-    tile: tuple[int, int] | None = None  # first row and column of its part of a mosaic
+    tile: tuple[int, int] | None = None  # first row and column of its tile in a mosaic
 
 
-def shown(text: object) -> str:
+def printable(text: object) -> str:
     """Text from a file, on one line and without terminal codes or lone surrogates."""
     return "" if text is None else "".join(c if c.isprintable() else "?" for c in str(text)).strip()
 
@@ -72,17 +72,17 @@ def slices_of(ds: Dataset, file: int, name: str, meter: Meter) -> list[Slice]:
     if "PerFrameFunctionalGroupsSequence" not in ds:
         if frames != 1:
             raise InputError(
-                f"{name}: holds {frames} frames but no functional groups (PS3.3 C.7.6.16) that place them in "
-                "space; export it as enhanced CT or MR, or as one file per slice"
+                f"{name} has {frames} frames but no functional groups (PS3.3 C.7.6.16) with their positions; "
+                "export it as enhanced CT or MR, or as one file per slice"
             )
         return [_slice(ds, [ds], file, 0, name, size, dtype)]
     items = meter.items(ds, "PerFrameFunctionalGroupsSequence", frames + 1)
     if len(items) != frames:
         described = f"{len(items)} frames are" if len(items) <= frames else "more are"
-        raise InputError(f"{name}: NumberOfFrames says {frames} but {described} described; export the file again")
+        raise InputError(f"{name}: NumberOfFrames is {frames} but {described} described; export the file again")
     shared = [macro for item in meter.items(ds, "SharedFunctionalGroupsSequence", 1) for macro in _macros(item, meter)]
     return [
-        # PS3.3 C.7.6.16.1.1: a group is shared or per frame, never both; the frame's own word comes first.
+        # PS3.3 C.7.6.16.1.1: a group is shared or per frame, never both; the frame's own group comes first.
         _slice(ds, _macros(item, meter) + shared, file, k, f"{name} frame {k + 1}", size, dtype)
         for k, item in enumerate(items)
     ]
@@ -93,21 +93,21 @@ def _macros(item: Dataset, meter: Meter) -> list[Dataset]:
 
 
 def _pixels_of(ds: Dataset, name: str) -> tuple[tuple[int, int], np.dtype[Any]]:
-    """Rows, columns and stored type (PS3.3 C.7.6.3), refusing what is not one grey value per pixel."""
-    photometric = shown(ds.get("PhotometricInterpretation"))
+    """Rows, columns and stored type (PS3.3 C.7.6.3); anything but one grey value per pixel is refused."""
+    photometric = printable(ds.get("PhotometricInterpretation"))
     if ds.get("SamplesPerPixel", 1) != 1 or photometric not in ("MONOCHROME1", "MONOCHROME2"):
         raise InputError(
-            f"{name}: the pixels are {photometric or 'of unknown kind'}, not grey values; choose the original "
+            f"{name}: the pixels are {photometric or 'of an unknown kind'}, not grey values; choose the original "
             "scan, not a colour rendering of it"
         )
-    if shown(ds.get("Modality")) == "RTDOSE":  # its values have another scale, DoseGridScaling (PS3.3 C.8.8.3)
-        raise InputError(f"{name}: is a radiation dose (RTDOSE), not a scan; choose the scan that it was planned on")
+    if printable(ds.get("Modality")) == "RTDOSE":  # its values have another scale, DoseGridScaling (PS3.3 C.8.8.3)
+        raise InputError(f"{name} is a radiation dose (RTDOSE), not a scan; choose the scan that it was planned on")
     if "ModalityLUTSequence" in ds:  # PS3.3 C.11.1
         raise InputError(
-            f"{name}: intensities go through a Modality LUT table, which is not read; export with a rescale slope"
+            f"{name}: the intensities need a Modality LUT, which is not supported; export with a rescale slope"
         )
     rows, columns, bits, signed = (
-        int(_required([ds], word, name)) for word in ("Rows", "Columns", "BitsAllocated", "PixelRepresentation")
+        int(_required([ds], keyword, name)) for keyword in ("Rows", "Columns", "BitsAllocated", "PixelRepresentation")
     )
     if min(rows, columns) < 1 or bits not in (8, 16, 32) or signed not in (0, 1):
         raise InputError(
@@ -138,10 +138,10 @@ def _slice(
         raise InputError(f"{name}: PixelSpacing {spacing.tolist()} is not positive; export the file again")
     slope = float(_value(groups, "RescaleSlope", 1.0))
     intercept = float(_value(groups, "RescaleIntercept", 0.0))
-    # Beyond 1e20 a 32-bit value times the slope leaves float32. The comparison also refuses NaN.
+    # Beyond 1e20, a 32-bit value times the slope overflows float32. The comparison also refuses NaN.
     if not (0 < abs(slope) < 1e20 and abs(intercept) < 1e20):
         raise InputError(f"{name}: rescale slope {slope} and intercept {intercept} cannot be applied; export it again")
-    thickness = (_optional(groups, word) for word in ("SliceThickness", "SpacingBetweenSlices"))
+    thickness = (_optional(groups, keyword) for keyword in ("SliceThickness", "SpacingBetweenSlices"))
     return Slice(
         file=file,
         frame=frame,
@@ -155,15 +155,15 @@ def _slice(
         thickness=next((t for t in thickness if isinstance(t, float) and t > 0), None),
         rescale=(slope, intercept),
         times=tuple(
-            _optional(groups if groups[0] is ds else [*groups, ds], *words, text=at == 3)
-            for at, words in enumerate(TIMES)
+            _optional(groups if groups[0] is ds else [*groups, ds], *keywords, text=at == 3)
+            for at, keywords in enumerate(TIMES)
         ),
         interval=_interval(groups if groups[0] is ds else [*groups, ds]),
     )
 
 
 def _interval(groups: Sequence[Dataset]) -> float | None:
-    frame_time, resolution, beat, images = (_optional(groups, word) for word in NUMBERS_OF_TIME)
+    frame_time, resolution, beat, images = (_optional(groups, keyword) for keyword in NUMBERS_OF_TIME)
     for value in (frame_time, resolution):
         if isinstance(value, float) and value > 0:
             return value
@@ -185,8 +185,8 @@ def _required(groups: Sequence[Dataset], keyword: str, name: str) -> Any:
     if value is None:
         tag = tag_for_keyword(keyword) or 0
         raise InputError(
-            f"{name}: has no {keyword} ({tag >> 16:04X},{tag & 0xFFFF:04X}), without which the image has no place "
-            "in space; export the original series"
+            f"{name} has no {keyword} ({tag >> 16:04X},{tag & 0xFFFF:04X}), which a volume needs; "
+            "export the original series"
         )
     return value
 
@@ -194,14 +194,14 @@ def _required(groups: Sequence[Dataset], keyword: str, name: str) -> Any:
 def _numbers(groups: Sequence[Dataset], keyword: str, count: int, name: str) -> Floats:
     values = np.atleast_1d(np.array(_required(groups, keyword, name), dtype=np.float64))
     if values.shape != (count,) or not np.isfinite(values).all():
-        raise InputError(f"{name}: {keyword} should be {count} numbers, found {values.tolist()}; export the file again")
+        raise InputError(f"{name}: {keyword} must be {count} numbers, found {values.tolist()}; export the file again")
     return values
 
 
 def _optional(groups: Sequence[Dataset], *keywords: str, text: bool = False) -> float | str | None:
-    """A value nothing depends on unless it is there and can be read."""
+    """A value that may be missing or unreadable without harm."""
     try:
-        value = next((v for v in (_value(groups, word) for word in keywords) if v is not None), None)
+        value = next((v for v in (_value(groups, keyword) for keyword in keywords) if v is not None), None)
         if value is None or text:
             return None if value is None else str(value)
         return float(value) if np.isfinite(float(value)) else None

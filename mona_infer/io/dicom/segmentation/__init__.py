@@ -1,1 +1,1 @@
-"""Masks as DICOM Segmentation (SEG): written for a scan's own series, read whoever wrote them."""
+"""DICOM Segmentation (SEG): writing masks for the scan's own series, and reading masks from any program."""

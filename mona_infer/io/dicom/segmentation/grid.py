@@ -1,4 +1,4 @@
-"""Where the frames of a DICOM Segmentation lie: the regular grid that their positions tell."""
+"""The regular grid of a DICOM Segmentation, from the positions of its frames."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Grid:
 
 
 def regular_grid(ds: Dataset, shared: Dataset, items: list[Dataset], name: str) -> Grid:
-    """Slices along the normal from the lowest frame to the highest, with those between that were left out."""
+    """Slices along the normal from the lowest frame to the highest, including those that were left out."""
     groups = [
         [part[macro].value[0] for macro in MACROS for part in (item, shared) if part.get(macro)] for item in items
     ]
@@ -39,26 +39,28 @@ def regular_grid(ds: Dataset, shared: Dataset, items: list[Dataset], name: str) 
     for n, group in enumerate(groups, start=1):
         turned = np.abs(numbers(group, "ImageOrientationPatient", 6, name) - orientation).max() > COSINE
         if turned or not np.allclose(numbers(group, "PixelSpacing", 2, name), spacing, rtol=PIXEL, atol=0):
-            raise InputError(f"{name}: frame {n} is turned or scaled against frame 1; export them as separate files")
+            raise InputError(
+                f"{name}: frame {n} is rotated or scaled relative to frame 1; export them as separate files"
+            )
     row, column = orientation.reshape(2, 3)
     normal = np.cross(row, column)
     if abs(np.linalg.norm(normal) - 1) > 2e-3 or spacing.min() <= 0:
-        raise InputError(f"{name}: its orientation or pixel spacing is no right-angled grid; export it again")
+        raise InputError(f"{name}: its orientation or pixel spacing is not a valid grid; export it again")
     heights = positions @ normal
     order = np.argsort(heights, kind="stable")
-    plane = np.zeros(len(items), np.int64)  # of each frame, planes counted from the lowest
+    plane = np.zeros(len(items), np.int64)  # the plane of each frame, counted from the lowest
     plane[order[1:]] = np.cumsum(np.diff(heights[order]) > SAME_PLACE)
     planes = positions[np.unique(plane, return_index=True)[1]]
     if np.linalg.norm(positions - planes[plane], axis=1).max() > SAME_PLACE:
         raise InputError(
-            f"{name}: frames of one plane lie side by side (tiles), which is not read; export whole slices"
+            f"{name}: frames of the same plane are side by side (tiles), which is not supported; export whole slices"
         )
     notes: list[str] = []
-    declared = [optional(first, word) for word in ("SpacingBetweenSlices", "SliceThickness")]
+    declared = [optional(first, keyword) for keyword in ("SpacingBetweenSlices", "SliceThickness")]
     between, thickness = (abs(value) if isinstance(value, float) and value else None for value in declared)
     if len(planes) == 1:
         if not between and not thickness:
-            notes.append(f"{name} is a single slice without a thickness: taken as 1 mm thick")
+            notes.append(f"{name} is a single slice without a thickness: assumed to be 1 mm thick")
         step, at = normal * (between or thickness or 1.0), np.zeros(1, np.int64)
     else:
         step, at = _step(planes, normal, between, _sources(ds), name)
@@ -71,11 +73,11 @@ def regular_grid(ds: Dataset, shared: Dataset, items: list[Dataset], name: str) 
 def _step(
     planes: Floats, normal: Floats, declared: float | None, sources: int, name: str
 ) -> tuple[Floats, NDArray[np.int64]]:
-    """From one slice to the next, and the slice of each plane.
+    """The step from one slice to the next, and the slice index of each plane.
 
-    Two neighbours that both hold a label are a step apart, so the smallest gap is the step; unless the file declares
-    a smaller one that fits.  That is believed only if it makes no more slices than the file has source images: some
-    writers repeat a SpacingBetweenSlices of 1 mm that contradicts every position.
+    Two labelled neighbours are one step apart, so the smallest gap is the step, unless the file declares a smaller one
+    that fits.  A declared step is used only if it gives no more slices than the file has source images: some writers
+    always declare a SpacingBetweenSlices of 1 mm, whatever the positions say.
     """
     heights = planes @ normal
     smallest = float(np.diff(heights).min())
@@ -99,7 +101,7 @@ def _candidates(smallest: float, declared: float | None) -> Iterator[float]:
 
 
 def _sources(ds: Dataset) -> int:
-    """How many images the segmentation was made from; 0 where it does not say."""
+    """How many images the segmentation was made from; 0 if it does not say."""
     return sum(
         len(series.get("ReferencedInstanceSequence") or ()) for series in ds.get("ReferencedSeriesSequence") or ()
     )

@@ -1,4 +1,4 @@
-"""The frames of a DICOM Segmentation as arrays, once their declared size is known to be there."""
+"""The frames of a DICOM Segmentation as arrays, after checking their declared size."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pydicom.pixels.utils import iter_pixels
 from pydicom.uid import UID, RLELossless
 
 from mona_infer.errors import InputError
-from mona_infer.io.dicom.slice import shown
+from mona_infer.io.dicom.slice import printable
 
 
 def planes_of(ds: Dataset, name: str) -> Iterator[NDArray[Any]]:
-    """Each frame's values, rows x columns; sizes are checked here, before the first is asked for."""
-    rows, columns, bits = (int(ds.get(word) or 0) for word in ("Rows", "Columns", "BitsAllocated"))
+    """The values of each frame, rows x columns; sizes are checked before the first frame is read."""
+    rows, columns, bits = (int(ds.get(keyword) or 0) for keyword in ("Rows", "Columns", "BitsAllocated"))
     frames = int(ds.get("NumberOfFrames") or 1)
     if min(rows, columns) < 1 or bits not in (1, 8, 16) or int(ds.get("SamplesPerPixel") or 1) != 1:
         raise InputError(
@@ -26,11 +26,11 @@ def planes_of(ds: Dataset, name: str) -> Iterator[NDArray[Any]]:
     syntax = UID(ds.file_meta.get("TransferSyntaxUID", ""))
     data = ds.get("PixelData") or b""
     if syntax.is_encapsulated:
-        # Run lengths have no size of their own that could contradict the header's; other codecs do.
+        # Unlike other codecs, run-length encoding has no size of its own that could contradict the header.
         if syntax != RLELossless or bits == 1:
             raise InputError(
-                f"{name}: its pixels are compressed as {shown(syntax.name)}, which is not read in a segmentation; "
-                "export it uncompressed"
+                f"{name}: its pixels are compressed as {printable(syntax.name)}, which is not supported in a "
+                "segmentation; export it uncompressed"
             )
         return iter_pixels(ds, raw=True, decoding_plugin="pydicom")
     need = -(-rows * columns * frames * bits // 8)

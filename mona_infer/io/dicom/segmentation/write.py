@@ -1,8 +1,8 @@
-"""A mask as a DICOM Segmentation (PS3.3 A.51) that refers to the series it was made from, by highdicom.
+"""Writing a mask as a DICOM Segmentation (PS3.3 A.51) that refers to its source series, with highdicom.
 
-BINARY, one frame for each slice and class that is there: what every viewer reads.  (Label maps, PS3.3 A.86, are smaller
-but were added to the standard in 2024, and few viewers know them.)  Segments are numbered as the Task's classes are,
-from 1 on.
+BINARY, with one frame per slice and class that it contains, which every viewer reads.  (Label maps, PS3.3 A.86, are
+smaller, but were only added to the standard in 2024, and few viewers support them.)  Segments are numbered from 1, in
+the order of the Task's classes.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from mona_infer.system.optional_parts import install_command, requirements
 from mona_infer.task import LabelClass
 from mona_infer.volume import Volume
 
-# Type 1 (PS3.5 7.4.1): a segmentation that cannot name these refers to nothing.
+# Type 1 (PS3.5 7.4.1): without these, a segmentation refers to nothing.
 NEEDED = ("StudyInstanceUID", "SeriesInstanceUID", "SOPInstanceUID", "SOPClassUID", "FrameOfReferenceUID")
-# Type 2: must be there, may be empty; anonymisers drop them.
+# Type 2: must be present but may be empty; anonymisers remove them.
 MAY_BE_EMPTY = (
     *("PatientID", "PatientName", "PatientBirthDate", "PatientSex"),
     *("AccessionNumber", "StudyID", "StudyDate", "StudyTime"),
 )
-# Class names, in small letters, to what SNOMED CT calls them (keywords of pydicom's dictionary).
+# Lower-case class names -> SNOMED CT concepts (keywords of pydicom's dictionary).
 CONCEPTS = {
     "rv": "RightVentricle",
     "lv": "LeftVentricle",
@@ -47,7 +47,7 @@ CONCEPTS = {
     "tumor": "Neoplasm",
     "tumour": "Neoplasm",
 }
-SERIES_NUMBER = 900  # far from those of scanners; viewers sort by it
+SERIES_NUMBER = 900  # far from the numbers that scanners use; viewers sort by it
 
 
 def check_highdicom() -> Any:
@@ -55,58 +55,57 @@ def check_highdicom() -> Any:
         import highdicom
     except ImportError as error:
         needed = install_command(*requirements("dicom-seg").values())
-        raise MissingPart(f"a DICOM-SEG is written by highdicom, which is not installed: {needed}") from error
+        raise MissingPart(f"writing a DICOM-SEG needs highdicom, which is not installed; run: {needed}") from error
     return highdicom
 
 
 def check_origin(volume: Volume) -> None:
-    """Whether a segmentation can refer to this scan: asked before the network starts."""
+    """Refuse a scan that a segmentation cannot refer to, before the network starts."""
     if not volume.origin:
         raise InputError(
             f"{volume.source} is not DICOM: there is no series for a DICOM-SEG to refer to; write its mask as .nii.gz"
         )
     files = {id(header): header for header, _ in volume.origin}.values()
     for header in files:
-        absent = [word for word in NEEDED if not header.get(word)]
+        absent = [keyword for keyword in NEEDED if not header.get(keyword)]
         if absent:
             raise InputError(
-                f"{volume.source}: a DICOM-SEG has to repeat its {absent[0]}, which is missing there; "
-                "write its mask as .nii.gz"
+                f"{volume.source}: a DICOM-SEG needs its {absent[0]}, which is missing; write its mask as .nii.gz"
             )
     framed = any("PerFrameFunctionalGroupsSequence" in header for header in files)
     if not framed and len(files) < len(volume.origin):
         raise InputError(
-            f"{volume.source}: its slices are parts of one image (a mosaic), to which no DICOM-SEG can refer; "
+            f"{volume.source}: its slices are tiles of one image (a mosaic), which a DICOM-SEG cannot refer to; "
             "write its mask as .nii.gz"
         )
     if framed and len(files) > 1:
         raise InputError(
-            f"{volume.source}: its stack is spread over {len(files)} multi-frame files, and a DICOM-SEG refers to one; "
+            f"{volume.source}: its stack is spread over {len(files)} multi-frame files, but a DICOM-SEG refers to one; "
             "write its mask as .nii.gz"
         )
 
 
 def warnings_of(mask: Volume) -> list[str]:
-    """What a DICOM-SEG of this mask does not say to every reader."""
+    """Warnings about readers that misread a DICOM-SEG of this mask."""
     row, column, step = (mask.affine[:3, axis] / mask.spacing[axis] for axis in range(3))
     if abs(np.cross(row, column) @ step) > np.cos(np.radians(TILT)):
         return []
     return [
-        "the DICOM-SEG is right, for every frame has its position, but only those tell that the stack leans: "
-        "pydicom-seg and dcmqi read it upright; write a .nii.gz for such programs"
+        "the stack is tilted: the DICOM-SEG is correct, since every frame has its position, "
+        "but pydicom-seg and dcmqi ignore the tilt; write a .nii.gz for such programs"
     ]
 
 
 def write_seg(path: Path, mask: Volume, model: Model) -> None:
-    """Write a mask, read from DICOM with its `origin`, all or nothing."""
+    """Write the mask of a scan that was read from DICOM with its `origin`, all or nothing."""
     highdicom = check_highdicom()
     ids = [c.id for c in model.task.classes]
     numbers = np.zeros(max(ids) + 1, np.uint8 if len(ids) <= 256 else np.uint16)
     numbers[ids] = range(len(ids))
     log = logging.getLogger("highdicom")
-    before, log.disabled = log.disabled, True  # its complaints on empty masks and odd sources are not the user's
+    before, log.disabled = log.disabled, True  # its warnings about empty masks and odd sources do not help the user
     try:
-        with _ONE_AT_A_TIME, warnings.catch_warnings():  # the next scan is being read meanwhile
+        with _ONE_AT_A_TIME, warnings.catch_warnings():  # the next scan is read at the same time
             warnings.simplefilter("ignore")
             made = highdicom.seg.Segmentation(
                 source_images=_sources(mask),
@@ -129,28 +128,28 @@ def write_seg(path: Path, mask: Volume, model: Model) -> None:
             _name_frames(made, mask)
             with atomic_path(path) as temporary:
                 made.save_as(temporary)
-    except (AttributeError, ValueError, TypeError, KeyError) as error:  # what highdicom says of an odd source
+    except (AttributeError, ValueError, TypeError, KeyError) as error:  # how highdicom refuses an odd source
         reason = " ".join(str(error).split())[:200]
         raise InputError(
-            f"{mask.source}: no DICOM-SEG can refer to it ({reason}); write its mask as .nii.gz"
+            f"{mask.source}: a DICOM-SEG cannot refer to it ({reason}); write its mask as .nii.gz"
         ) from error
     finally:
         log.disabled = before
 
 
 def _sources(mask: Volume) -> list[Any]:
-    """Headers of the slices as highdicom wants them, which takes for granted what anonymisers drop or writers round.
+    """Headers of the slices as highdicom expects them, with what anonymisers remove and writers round restored.
 
-    highdicom copies their geometry into the Segmentation, and readers rebuild the volume from it.  So they carry that
-    of the mask: SimpleITK writes SpacingBetweenSlices 1 over slices 10 mm apart, and scanners round positions.
+    highdicom copies their geometry into the Segmentation, and readers rebuild the volume from it.  So they get the
+    mask's geometry: SimpleITK writes SpacingBetweenSlices 1 for slices 10 mm apart, and scanners round positions.
     """
     headers = [header[:] for header in {id(header): header for header, _ in mask.origin}.values()]  # copies
     for header in headers:
-        for word in MAY_BE_EMPTY:
-            if word not in header:
-                setattr(header, word, "")
+        for keyword in MAY_BE_EMPTY:
+            if keyword not in header:
+                setattr(header, keyword, "")
     orientation, measures, positions = _geometry(mask)
-    if "PerFrameFunctionalGroupsSequence" in headers[0]:  # of a cine, only the frames of this time
+    if "PerFrameFunctionalGroupsSequence" in headers[0]:  # of a cine, only the frames of this time point
         headers[0].SharedFunctionalGroupsSequence = [
             _item(
                 PlaneOrientationSequence=[_item(ImageOrientationPatient=orientation)],
@@ -164,8 +163,8 @@ def _sources(mask: Volume) -> list[Any]:
         return headers
     for header, position in zip(headers, positions, strict=True):
         header.ImageOrientationPatient, header.ImagePositionPatient = orientation, position
-        for word, value in measures.items():
-            setattr(header, word, value)
+        for keyword, value in measures.items():
+            setattr(header, keyword, value)
     return headers
 
 
@@ -174,8 +173,8 @@ def _geometry(mask: Volume) -> tuple[list[str], dict[str, Any], list[list[str]]]
     lps = np.diag([-1.0, -1.0, 1.0, 1.0]) @ mask.affine
     across, down, _ = mask.spacing
     row, column = lps[:3, 0] / across, lps[:3, 1] / down
-    # Slices are as thick as they are apart, or the voxels' volume would not be the one that mona reports.
-    # Both are measured along the normal: of a tilted gantry, the positions alone carry the shear.
+    # The thickness equals the spacing, so that the volume of a voxel is the one that mona reports.
+    # Both are measured along the normal: with a tilted gantry, only the positions include the shear.
     between = _decimals([abs(np.cross(row, column) @ lps[:3, 2])])[0]
     return (
         _decimals([*row, *column]),
@@ -191,13 +190,13 @@ def _decimals(values: Any) -> list[str]:
 
 def _item(**tags: Any) -> Dataset:
     item = Dataset()
-    for word, value in tags.items():
-        setattr(item, word, value)
+    for keyword, value in tags.items():
+        setattr(item, keyword, value)
     return item
 
 
 def _name_frames(made: Any, mask: Volume) -> None:
-    """Of a multi-frame source: the frames' numbers in the file, where highdicom counted those it was given."""
+    """For a multi-frame source, set the frame numbers in the file; highdicom numbered the frames it was given."""
     if "PerFrameFunctionalGroupsSequence" not in mask.origin[0][0]:
         return
     derived = [d for item in made.PerFrameFunctionalGroupsSequence for d in item.get("DerivationImageSequence", ())]
@@ -226,5 +225,5 @@ def _description(highdicom: Any, number: int, c: LabelClass, model: Model) -> An
         ),
         display_color=highdicom.color.CIELabColor.from_rgb(*c.colour),
     )
-    description.SegmentDescription = LABEL_ID.format(c.id)  # segments are numbered from 1 on, ids are the Task's
+    description.SegmentDescription = LABEL_ID.format(c.id)  # segments are numbered from 1, ids come from the Task
     return description
