@@ -78,7 +78,7 @@ def test_acdc_without_info_takes_frames_by_number(tmp_path):
 
 def test_acdc_with_three_frames_and_no_info_is_refused(tmp_path):
     acdc_challenge(tmp_path, patients=(7,), frames=(4, 14, 20), info=False)
-    with pytest.raises(InputError, match=r"patient007 has frames \[4, 14, 20\] and no Info.cfg"):
+    with pytest.raises(InputError, match=r"patient007 has frames \[4, 14, 20\] but no Info.cfg"):
         cases_of("acdc", tmp_path)
 
 
@@ -158,7 +158,7 @@ def test_acdc_slices_are_put_together_by_number(tmp_path, first):
     for lost, left in ((9, 11), (1, 10)):
         (folder / f"patient001_frame01_slice_{lost}.h5").unlink()
         case = cases_of("acdc", tmp_path)["patient001_frame01"]
-        with pytest.raises(InputError, match=rf"of patient001_frame01, slice {lost} is missing \({left} are there\)"):
+        with pytest.raises(InputError, match=rf"slice {lost} of patient001_frame01 is missing \(found {left} slices\)"):
             case.image()
 
 
@@ -176,9 +176,9 @@ def test_acdc_h5_that_cannot_be_used(tmp_path):
     broken, no_label, flat, linked = cases_of("acdc", folder).values()
     for read, words in [
         (broken.image, r"patient001_frame01.h5 is damaged or not HDF5"),
-        (no_label.label, r"patient001_frame02.h5 holds no dataset 'label', found \['image'\]"),
+        (no_label.label, r"patient001_frame02.h5 does not contain the dataset 'label', found \['image'\]"),
         (flat.image, r"patient002_frame01.h5: expected image as \[z, y, x\], found shapes \[\(3, 4\)\]"),
-        (linked.image, r"patient002_frame02.h5 holds no dataset 'image'"),
+        (linked.image, r"patient002_frame02.h5 does not contain the dataset 'image'"),
         (linked.label, r"patient002_frame02.h5 is not a label map: it holds 0.5"),
     ]:
         with pytest.raises(InputError, match=words):
@@ -187,7 +187,7 @@ def test_acdc_h5_that_cannot_be_used(tmp_path):
 
 def test_acdc_in_both_layouts_or_twice_is_refused(tmp_path):
     acdc_h5(acdc_challenge(tmp_path))
-    with pytest.raises(InputError, match="both layouts"):
+    with pytest.raises(InputError, match="both as .nii and as .h5"):
         cases_of("acdc", tmp_path)
     for below in ("a", "b"):
         acdc_challenge(tmp_path / "twice" / below)
@@ -262,7 +262,7 @@ def test_lits_label_with_another_geometry_is_refused(tmp_path, what):
 
 def test_lits_scan_in_two_files_is_refused(tmp_path):
     lits(lits(tmp_path), ending=".nii.gz")
-    with pytest.raises(InputError, match=r"segmentation-0.nii and .*segmentation-0.nii.gz are both there"):
+    with pytest.raises(InputError, match=r"segmentation-0.nii and .*segmentation-0.nii.gz are files for the same scan"):
         cases_of("lits", tmp_path)
 
 
@@ -314,13 +314,15 @@ def test_mmwhs_mistyped_id_is_the_left_atrium(tmp_path):
 
 def test_mmwhs_unknown_id_is_refused_by_file_and_id(tmp_path):
     mmwhs(tmp_path, ids=(0, 205, 7, 422))
-    with pytest.raises(InputError, match=r"ct_train_1001_label.nii.gz holds label id 7, 422; MM-WHS has 0, 205, 420"):
+    with pytest.raises(
+        InputError, match=r"ct_train_1001_label.nii.gz contains label id 7, 422; MM-WHS has 0, 205, 420"
+    ):
         cases_of("mmwhs", tmp_path)["ct_train_1001"].label()
 
 
 def test_mmwhs_of_both_kinds_has_to_be_told_apart(tmp_path):
     mmwhs(mmwhs(tmp_path), "mr")
-    with pytest.raises(InputError, match="as mmwhs or as mmwhs-mr; say which with --dataset mmwhs --data"):
+    with pytest.raises(InputError, match=r"as mmwhs or as mmwhs-mr; choose one, e\.g\. --dataset mmwhs --data"):
         recognise(tmp_path)
     assert locate("mmwhs-mr", tmp_path) == (adapter_named("mmwhs-mr"), tmp_path)
     assert len(cases_of("mmwhs-mr", tmp_path)) == 3
@@ -345,7 +347,7 @@ def test_decathlon(tmp_path):
     assert np.array_equal(found["liver_2"].image().voxels, scan(1))
     assert np.array_equal(found["liver_2"].label().voxels, mask(1, (0, 1, 2)))
     assert adapter.remarks(tmp_path) == [
-        f"{tmp_path / 'imagesTs'} has 1 scans without a label in labelsTs; they are not used"
+        f"{tmp_path / 'imagesTs'} has 1 scan(s) without a label in labelsTs; they are not used"
     ]
 
 
@@ -362,7 +364,7 @@ def test_nnunet(tmp_path, ending):
         "la_021": (False, "test"),
     }  # fmt: skip
     assert [f.name for f in found["la_021"].files] == [f"la_021_0000{ending}", f"la_021{ending}"]
-    assert "1 scans without a label" in adapter_named("folder").remarks(tmp_path)[0]
+    assert "1 scan(s) without a label" in adapter_named("folder").remarks(tmp_path)[0]
 
 
 def test_decathlon_names_may_end_in_four_digits(tmp_path):
@@ -412,17 +414,17 @@ def test_listed_scan_that_is_missing_says_so_when_read_and_a_missing_label_is_no
         ({"labels": {"background": 0, "whole": [1, 2]}}, r"'whole' is a region of ids \[1, 2\]"),
         ({"labels": {"background": 0, "a": 1, "ignore": 2}}, r"has an ignore label \(2\)"),
         ({"labels": {"a": 1, "b": 2}}, r"expected a background with id 0 .* found ids \[1, 2\]"),
-        ({"labels": {"background": 0}}, "one class or more"),
+        ({"labels": {"background": 0}}, "at least one other class"),
         ({"labels": {"background": 0, "a": -1}}, "found 'a'"),
         ({"labels": {"background": 0, "a": True}}, "found 'a'"),
         ({"labels": {"background": 0, "a": 1, "b": 1}}, "found 'b'"),
         ({"labels": ["background", "a"]}, "expected an object with labels"),
-        ({"file_ending": ".png"}, r"says file_ending '.png'; convert"),
-        ({"training": [{"image": "../../etc/x.nii.gz"}]}, r"lists '../../etc/x.nii.gz', which is not inside"),
-        ({"training": [{"image": "/etc/x_0000.nii.gz"}]}, r"lists '/etc/x_0000.nii.gz', which is not inside"),
-        ({"training": [{"image": "imagesTr\\..\\..\\x.nii.gz"}]}, "not inside"),
-        ({"training": [{"image": "imagesTr/la_003_0000.nii.gz", "label": "../l.nii.gz"}]}, "not inside"),
-        ({"test": ["../x_0000.nii.gz"]}, "not inside"),
+        ({"file_ending": ".png"}, r"has file_ending '.png', which mona cannot train on; convert"),
+        ({"training": [{"image": "../../etc/x.nii.gz"}]}, r"lists '../../etc/x.nii.gz', which is outside"),
+        ({"training": [{"image": "/etc/x_0000.nii.gz"}]}, r"lists '/etc/x_0000.nii.gz', which is outside"),
+        ({"training": [{"image": "imagesTr\\..\\..\\x.nii.gz"}]}, "which is outside"),
+        ({"training": [{"image": "imagesTr/la_003_0000.nii.gz", "label": "../l.nii.gz"}]}, "which is outside"),
+        ({"test": ["../x_0000.nii.gz"]}, "which is outside"),
         ({"training": [{"label": "x"}]}, "expected the path of a scan, found None"),
     ],
 )
@@ -462,7 +464,7 @@ def test_a_four_dimensional_scan_is_refused_by_name(tmp_path):
 
 def test_a_scan_that_is_both_training_and_test_is_refused(tmp_path):
     nnunet(tmp_path, tests=("la_003",), test_labels=("la_003",))
-    with pytest.raises(InputError, match="la_003 is both a training and a test scan"):
+    with pytest.raises(InputError, match="la_003 is the name of a training scan and of a test scan"):
         cases_of("folder", tmp_path)
 
 
@@ -560,9 +562,7 @@ def test_a_module_dropped_in_is_a_dataset(tmp_path, monkeypatch):
     "typed, meant", [("adcd", "acdc"), ("ACDC", "acdc"), ("mmwhs_mr", "mmwhs-mr"), ("litz", "lits")]
 )
 def test_an_unknown_name_gets_the_nearest(typed, meant):
-    with pytest.raises(
-        InputError, match=f"no dataset is called '{typed}'; did you mean {meant}\\?.*acdc, folder, lits"
-    ):
+    with pytest.raises(InputError, match=f"unknown data set '{typed}'; did you mean {meant}\\?.*acdc, folder, lits"):
         adapter_named(typed)
 
 
@@ -581,8 +581,8 @@ def test_missing_data_is_told_in_one_line(tmp_path, monkeypatch):
     text = str(error.value)
     assert "\n" not in text and "https://" in text and "CC BY-NC-SA 4.0" in text
     assert "patient001_frame01_gt.nii.gz" in text
-    assert f"{tmp_path / 'all' / 'acdc'} (not there), data/acdc (not laid out like that)" in text
-    with pytest.raises(InputError, match=r"Looked in: nowhere \(not there\)$"):
+    assert f"{tmp_path / 'all' / 'acdc'} (does not exist), data/acdc (has another layout)" in text
+    with pytest.raises(InputError, match=r"Searched: nowhere \(does not exist\)$"):
         locate("lits", Path("nowhere"))
 
 
@@ -608,12 +608,14 @@ def test_a_path_is_itself_the_data(tmp_path, monkeypatch):
     assert locate("./x/hearts") == (adapter_named("mmwhs"), Path("x/hearts"))
     with pytest.raises(InputError, match=r"^no/such is not a folder$"):
         locate("no/such")
-    with pytest.raises(InputError, match="no dataset is called 'nothing'"):
+    with pytest.raises(InputError, match="unknown data set 'nothing'"):
         locate("nothing")
 
 
 def test_a_folder_like_nothing_known_is_told_how_to_look(tmp_path):
-    with pytest.raises(InputError, match=r"not laid out like any known dataset \(acdc, .*dataset.json, imagesTr/"):
+    with pytest.raises(
+        InputError, match=r"not have the layout of any known data set \(acdc, .*dataset.json, imagesTr/"
+    ):
         recognise(tmp_path)
 
 
