@@ -105,7 +105,7 @@ def _leaks(train: list[CachedCase], val: list[CachedCase], test: list[CachedCase
         known = {case.image_hash: case.name for case in others}
         if same := [f"{case.name} = {known[case.image_hash]}" for case in cases if case.image_hash in known]:
             elsewhere = "training volumes" if part == "validation" else "training or validation volumes"
-            yield f"{len(same)} {part} volumes are also {elsewhere}, so their scores are too good: {_few(same)}"
+            yield f"{len(same)} {part} volumes are also {elsewhere}, so their scores are too optimistic: {_few(same)}"
 
 
 def _absent_classes(cache: Cache, train: list[CachedCase], labelled: list[int]) -> Iterator[str]:

@@ -222,7 +222,7 @@ class Trainer:
                 earlier, expected = shapes.get(name, (kind.name, shape))
                 if shape != expected:
                     raise InputError(
-                        f"the {name} of {kind.name} has another shape than that of {earlier}, from which it continues; "
+                        f"the {name} of {earlier} does not fit {kind.name}, which continues from it; "
                         "give both the same settings, or skip pre-training with --pretrain none"
                     )
                 shapes[name] = kind.name, shape
@@ -260,7 +260,7 @@ class Trainer:
         # a checkpoint taken after a stage's last step contains that stage's networks, from which the next one starts
         ended = next((s for s in self.spans if s.first < self.number <= s.stop), None)
         if ended is None:
-            raise InputError(f"the checkpoint does not belong to this run (step {self.number} of {self.config.steps})")
+            raise InputError(f"the checkpoint does not match this run (step {self.number} of {self.config.steps})")
         self._enter(ended)
         try:
             self.student.load_state_dict(checkpoint.unpack("student", tensors))
@@ -269,7 +269,7 @@ class Trainer:
             for n, (_, _, opt) in enumerate(self._turns):
                 opt.load_state_dict(checkpoint.unpack_optimiser(f"optimiser{n}", tensors, facts["optimisers"][n]))
         except (KeyError, RuntimeError, ValueError, IndexError) as error:
-            raise InputError(f"the checkpoint does not belong to this run ({str(error).splitlines()[0]})") from error
+            raise InputError(f"the checkpoint does not match this run ({str(error).splitlines()[0]})") from error
 
 
 def _seed(*entropy: int) -> int:

@@ -1,1 +1,1 @@
-"""Semi-supervised methods: one file per method, `base` for what a stage is, `registry` for which there are."""
+"""Semi-supervised methods: one file per method; `base` defines a stage, `registry` finds the methods."""

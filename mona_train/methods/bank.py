@@ -1,4 +1,4 @@
-"""`Bank`: the last embeddings the teacher made, first in, first out (method 3.2)."""
+"""`Bank`: the latest embeddings of the teacher, first in, first out (method 3.2)."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-UNKNOWN = -1  # the tag of a row of which nobody said what slice it shows
+UNKNOWN = -1  # the tag of a row whose slice is not known
 
 
 class Bank(nn.Module):  # type: ignore[misc]
-    """A ring of `size` entries of one shape (the last axis is the embedding), of length 1 each, without gradient.
+    """A ring of `size` embeddings (along the last axis), normalised to length 1, without gradient.
 
-    Everything is in buffers, so a bank is saved with the run.  Any number of rows may come at a time: the published
-    one demands a batch that divides 36.
+    Everything is in buffers, so a bank is saved with the run.  Any number of rows can be added at a time; the published
+    bank needs a batch size that divides 36.
     """
 
     kept: Tensor
     tags: Tensor  # size x slices, int64: which slices a row shows
-    written: Tensor  # rows that ever came in: says both where the next one goes and whether the ring is full
+    written: Tensor  # number of rows ever added: gives the next slot and whether the ring is full
 
     def __init__(self, size: int, shape: tuple[int, ...], *, slices: int = 1) -> None:
         super().__init__()
@@ -35,18 +35,18 @@ class Bank(nn.Module):  # type: ignore[misc]
 
     @property
     def full(self) -> bool:
-        """Filled once: before that nobody may look, for an all-zero row has cosine 0 with everything (difference 2)."""
+        """Before that the rows must not be used: an all-zero row has cosine 0 with everything (difference 2)."""
         return self._written >= len(self)
 
     @property
     def rows(self) -> Tensor:
         """Entries (size, *shape), in the order of their slots."""
         if not self.full:
-            raise RuntimeError(f"the bank has {self._written} of {len(self)} rows; ask `full` first")
+            raise RuntimeError(f"the bank has {self._written} of {len(self)} rows; check `full` first")
         return self.kept
 
     def add(self, rows: Tensor, tags: Tensor | None = None) -> None:
-        """Rows (n, *shape), the oldest first; they replace the oldest n.  Of more than `size` the last ones stay."""
+        """Add rows (n, *shape), the oldest first, in place of the oldest n.  Of more than `size` the last are kept."""
         if rows.shape[1:] != self.kept.shape[1:] or (
             tags is not None and tags.shape != (len(rows), self.tags.shape[1])
         ):
@@ -54,7 +54,7 @@ class Bank(nn.Module):  # type: ignore[misc]
             found = f"{tuple(rows.shape)} and {None if tags is None else tuple(tags.shape)}"
             raise ValueError(f"expected rows (n, {shape}) and tags (n, {self.tags.shape[1]}) or none, found {found}")
         count, size = len(rows), len(self)
-        first = max(0, count - size)  # a slot written twice at once has no order on a GPU
+        first = max(0, count - size)  # on a GPU, two writes to one slot have no defined order
         slots = torch.arange(self._written + first, self._written + count, device=self.kept.device) % size
         # out of place: the loss of this step may still need the rows as they are for its backward pass
         self.kept = self.kept.index_copy(0, slots, F.normalize(rows[first:].detach().to(self.kept), dim=-1))

@@ -101,5 +101,5 @@ class GLCon(base.Stage):
         return found
 
 
-METHODS = (Method("glcon", (GLCon,), "MONA's pre-training alone", "You et al.", 2024),)
+METHODS = (Method("glcon", (GLCon,), "MONA's pre-training only", "You et al.", 2024),)
 PRETRAINING = (GLCon,)

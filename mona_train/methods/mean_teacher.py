@@ -1,6 +1,6 @@
-"""Mean Teacher (method 6, MT): on unlabelled slices the student agrees with an EMA of itself that sees noise.
+"""Mean Teacher (method 6, MT): on unlabelled slices the student learns to agree with its EMA, which sees noise.
 
-Published constants in steps belong to 30,000 of them and scale with the stage (decision 8).
+Published constants that count steps are for 30,000 steps; they scale with the stage (decision 8).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mona_train.methods.base import Losses, Method, Step, sigmoid_rampup
 from mona_train.methods.views import weak_batch
 from mona_train.networks.unet import UNetOutput
 
-EPOCHS = 200  # the ramp rises in as many steps: every 150 of 30,000
+EPOCHS = 200  # the ramp rises this many times: every 150 of 30,000 steps
 QUIET = 30  # no consistency in the first 30th: 1,000 of 30,000
 
 
@@ -54,7 +54,7 @@ class MeanTeacher(base.Stage):
         return min(1 - 1 / (step.index + 1), decay)
 
     def losses(self, step: Step) -> Losses:
-        """`consistency` comes with its ramp, and is missing until it starts."""
+        """`consistency` includes its ramp, and is missing until the ramp starts."""
         images, labels = weak_batch(step)
         labelled, unlabelled = images[: len(labels)], images[len(labels) :]
         out: UNetOutput = step.student["unet"](images)
@@ -70,7 +70,7 @@ class MeanTeacher(base.Stage):
         return losses
 
     def _noise(self, step: Step, images: Tensor) -> Tensor:
-        """Drawn on the CPU: one seed, one run, on every device."""
+        """Drawn on the CPU, so that a seed gives the same run on every device."""
         limit = self.settings.noise_limit
         drawn = self.settings.noise * torch.randn(images.shape, generator=step.generator)
         return drawn.clamp(-limit, limit).to(images)
@@ -78,6 +78,6 @@ class MeanTeacher(base.Stage):
 
 METHODS = (
     Method(
-        "mean-teacher", (MeanTeacher,), "agreement with an EMA of itself under noise", "Tarvainen and Valpola", 2017
+        "mean-teacher", (MeanTeacher,), "consistency with an EMA teacher under noise", "Tarvainen and Valpola", 2017
     ),
 )

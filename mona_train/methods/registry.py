@@ -1,7 +1,7 @@
-"""Which methods and pre-trainings there are: `--method` and `--pretrain`.
+"""The methods and pre-training stages: `--method` and `--pretrain`.
 
-Every module of this folder with METHODS or PRETRAINING in it offers them: dropping a file in is all it takes.  Errors
-and `mona train --method help` are made from what is found.
+Every module in this folder that defines METHODS or PRETRAINING adds to them: to add one, add a file.  Errors and
+`mona train --method help` are generated from them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from mona_train.methods.base import Method, Stage
 
 @cache
 def methods() -> dict[str, Method]:
-    """All of them by name, in order of year and name."""
+    """All methods by name, sorted by year and name."""
     offered = [method for module in _modules() for method in getattr(module, "METHODS", ())]
     return {m.name: m for m in sorted(offered, key=lambda m: (m.year, m.name))}
 
 
 @cache
 def pretraining() -> dict[str, type[Stage]]:
-    """Stages that can stand before a method's last one."""
+    """The stages that can come before the last stage of a method."""
     offered = [stage for module in _modules() for stage in getattr(module, "PRETRAINING", ())]
     return {stage.name: stage for stage in sorted(offered, key=lambda stage: stage.name)}
 

@@ -1,4 +1,4 @@
-"""Labelled slices alone: UNet-F and UNet-L of the tables (method 6), and the same with MONA's strong augmentation."""
+"""Supervised training: UNet-F and UNet-L of the tables (method 6), or the same with MONA's strong augmentation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mona_train.networks.unet import UNetOutput
 class Settings(base.Settings):
     """Supervised training, method 6."""
 
-    augmentation: Literal["weak", "strong"] = "weak"  # strong: a control of how much augmentation alone gains
+    augmentation: Literal["weak", "strong"] = "weak"  # strong: a control that shows what augmentation alone gains
     scale: float = 0.5  # of cross-entropy + Dice, as SSL4MIS (decision 9)
 
     def __post_init__(self) -> None:
@@ -43,6 +43,8 @@ class Supervised(base.Stage):
 
 
 METHODS = (
-    Method("unet-l", (Supervised,), "the labelled slices alone", "Ronneberger et al.", 2015),
-    Method("unet-f", (Supervised,), "every label there is: the ceiling", "Ronneberger et al.", 2015, all_labels=True),
+    Method("unet-l", (Supervised,), "supervised, on the labelled slices only", "Ronneberger et al.", 2015),
+    Method(
+        "unet-f", (Supervised,), "supervised, on all labels (upper bound)", "Ronneberger et al.", 2015, all_labels=True
+    ),
 )

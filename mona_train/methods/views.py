@@ -1,4 +1,4 @@
-"""The views that stages look at: weak geometry, or MONA's strong chain; all maps of a slice move together."""
+"""The views that stages use: weak, or MONA's strong chain; image, labels and confidence move together."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def mixed_view(
     after: Geometry | None = None,
     ignore: int = 0,
 ) -> View:
-    """A strong view before its jitter: diffeomorphic warp (a coin for the batch) and CutMix (always), 5.3 and 5.4.
+    """A strong view without jitter: diffeomorphic warp (one coin per batch) and CutMix (always), 5.3 and 5.4.
 
-    Pseudo-labels made on a weak view come with that view and move on with it.  `after` is a geometry that the images
-    have not undergone yet: both then happen in one resampling.
+    Pseudo-labels made on a weak view are given with that view and move with it.  `after` is a geometry that has not
+    been applied to the images yet: both are then applied in one resampling.
     """
     warp = diffeo(generator, len(images), device=images.device)
     view = (warp if after is None else after.then(warp)).apply(images, labels, confidence, ignore=ignore)
@@ -58,6 +58,6 @@ def strong_view(
     ignore: int = 0,
     strength: Strength = ACR,
 ) -> View:
-    """`mixed_view`, then jitter (5.2) of the image alone: labels and confidence have no brightness."""
+    """`mixed_view`, then jitter (5.2) of the image only: labels and confidence have no brightness."""
     view = mixed_view(generator, images, labels, confidence, after=after, ignore=ignore)
     return view._replace(images=jitter(generator, view.images, strength))

@@ -1,4 +1,4 @@
-"""`mona demo`, a few steps of it: what it leaves behind is enough to go on with by its own words."""
+"""`mona demo`, a few steps of it: the next commands that it prints work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_the_demo_leaves_runs_scans_and_references_to_go_on_with(tmp_path: Path)
     masks = {path.name for path in (tmp_path / "demo/references").iterdir()}
     assert len(masks) == 16 and masks == {path.name for path in (tmp_path / "demo/scans").iterdir()}  # 8 test patients
     export, segment = (
-        line.removeprefix("Go on:").split()[1:] for line in said if line.lstrip().startswith(("Go", "mona"))
+        line.removeprefix("Next:").split()[1:] for line in said if line.lstrip().startswith(("Next", "mona"))
     )
     mona(*export)
     (tmp_path / "demo/one").mkdir()

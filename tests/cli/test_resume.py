@@ -230,7 +230,7 @@ def test_a_second_process_is_refused_and_a_killed_one_leaves_no_lock(place: Path
     try:
         assert first.poll() is None
         refused(mona(place, "train", "--resume", run), "another process is training")
-        refused(mona(place, *RUN, "--out", run), "holds a run already")
+        refused(mona(place, *RUN, "--out", run), "already contains a run")
         assert f"process {first.pid} on " in mona(place, "train", "--resume", run).err
     finally:
         os.kill(first.pid, signal.SIGKILL)

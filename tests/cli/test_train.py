@@ -145,7 +145,7 @@ def test_ctrl_c_tells_how_to_go_on(place: Path, whole: Path) -> None:
     out, err = process.communicate()
     assert process.returncode == 130
     assert err.splitlines()[-1] == "mona: interrupted" and "Traceback" not in err
-    words, _, command = out.splitlines()[-1].partition("; go on with: ")
+    words, _, command = out.splitlines()[-1].partition("; resume with: ")
     _, facts = checkpoint.load(folder / "checkpoints/last.safetensors")
     assert words == f"stopped after step {facts['step']}" and 6 <= facts["step"] < 24
     assert "interrupted" in (folder / "log.txt").read_text()
@@ -273,13 +273,38 @@ def test_profile_measures_and_trains_nothing(place: Path) -> None:
     assert not (place / "runs/profiled").exists()
 
 
+# ---- lists
+
+
+def test_method_help_lists_every_method_and_pretraining(place: Path) -> None:
+    from mona_train.methods.registry import methods, pretraining
+
+    done = mona(place, "train", "--method", "help")
+    assert done.code == 0 and done.err == ""
+    listed, stages = done.out.split("pre-training (--pretrain):\n")
+    for line, method in zip(listed.splitlines()[1:], methods().values(), strict=True):
+        assert line.split()[0] == method.name
+        assert method.summary in line and line.endswith(f"({method.paper} {method.year})")
+    assert [line.split()[0] for line in stages.splitlines()] == ["default", "none", *pretraining()]
+    assert "the default of mona" in stages
+
+
+def test_dataset_help_lists_every_data_set(place: Path) -> None:
+    from mona_train.data.adapters import adapters
+
+    done = mona(place, "train", "--dataset", "help")
+    assert done.code == 0
+    for line, adapter in zip(done.out.splitlines()[1:-1], adapters().values(), strict=True):
+        assert line.split(maxsplit=1) == [adapter.name, adapter.title]
+
+
 # ---- refused
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["train"], "say what to train on"),
+        (["train"], "choose a data set with --dataset"),
         ([*RUN, "--set", "optimiser.lrr=1"], "did you mean optimiser.lr?"),
         ([*RUN, "--set", "acr.querys=1"], "did you mean acr.queries?"),
         ([*RUN, "--set", "optimiser.lr=fast"], "expected a number"),
@@ -292,10 +317,10 @@ def test_profile_measures_and_trains_nothing(place: Path) -> None:
         ([*RUN, "--set", "window=wide"], "full, auto or a size"),
         ([*RUN, "--set", "batch.unlabelled=0"], "batch.unlabelled"),
         ([*RUN, "--set", "acr.norm=ln"], "does not fit"),
-        ([*RUN, "--set", "acr.queries=0"], "expected acr.queries from 1"),
+        ([*RUN, "--set", "acr.queries=0"], "acr.queries must be 1 or greater"),
         ([*RUN, "--seed", "-1"], "the seed must be 0 or greater, found -1"),
         ([*RUN, "--steps", "0"], "steps, batch.labelled and the intervals"),
-        ([*RUN, "--ratio", "2"], "up to 1"),
+        ([*RUN, "--ratio", "2"], "at most 1"),
         ([*RUN, "--method", "mean-techer"], "did you mean mean-teacher?"),
         ([*RUN, "--pretrain", "gcl"], "unknown pre-training 'gcl'; choose 'none' or 'glcon'"),
         ([*RUN, "--preset", "papr"], "paper, gpu, cpu, quick"),

@@ -116,7 +116,7 @@ def test_openvino(model):
     broken = models.graph()
     broken.graph.node[0].op_type = "NoSuchOperator"
     content = seal(broken.SerializeToString(), {"task": json.loads(models.TASK.to_json())})
-    with pytest.raises(InputError, match="OpenVINO refuses it"):
+    with pytest.raises(InputError, match="OpenVINO cannot load it"):
         choose("openvino", opened("m.onnx", content))
 
 

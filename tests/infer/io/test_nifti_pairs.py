@@ -82,7 +82,7 @@ def test_half_a_pair_and_others_are_refused_in_words(tmp_path):
         read_volume(tmp_path / "other.hdr")
     (tmp_path / "other.hdr").write_bytes(data)
     (tmp_path / "other.img").write_bytes(bytes(100))
-    with pytest.raises(InputError, match=r"other.img is cut short or its header lies"):
+    with pytest.raises(InputError, match=r"other.img is truncated or its header is wrong"):
         read_volume(tmp_path / "other.hdr")
 
 

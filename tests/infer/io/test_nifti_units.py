@@ -91,7 +91,7 @@ def test_an_unknown_unit_is_said(tmp_path):
     path.write_bytes(data)
     volume = read_volume(path)
     np.testing.assert_allclose(volume.affine, AFFINE, rtol=1e-5)
-    assert volume.notes == ("the header gives lengths in an unknown unit (code 5); they are taken for millimetres",)
+    assert volume.notes == ("the header gives lengths in an unknown unit (code 5); they are assumed to be millimetres",)
 
 
 @pytest.mark.parametrize("pixdim", [(1, 1.5, 1.4, 7), (-1, 1.5, 1.4, 7), (1, -1.5, 1.4, 7), (1, -1.5, -1.4, -7)])

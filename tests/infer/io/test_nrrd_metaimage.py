@@ -220,11 +220,11 @@ REFUSED = {
     "negative": (nrrd, {"sizes": "5 -6 -7"}, "cannot be the number of voxels"),
     "nothing": (nrrd, {"sizes": "0 6 7"}, "cannot be the number of voxels"),
     "too many": (nrrd, {"sizes": "99999999 99999999 7"}, "cannot be the number of voxels"),
-    "more than there is": (nrrd, {"sizes": "5 6 8"}, "cut short or its header lies"),
+    "more than there is": (nrrd, {"sizes": "5 6 8"}, "truncated or its header is wrong"),
     "too small": (nrrd, {"sizes": "5 6 80000", "encoding": "gzip", "data": gzip.compress(RAW)}, "header lies"),
-    "cut": (nrrd, {"encoding": "gzip", "data": gzip.compress(RAW)[:-40]}, "damaged or cut short"),
-    "flipped": (nrrd, {"encoding": "gzip", "data": gzip.compress(RAW)[:-6] + b"xxxxxx"}, "damaged or cut short"),
-    "not gzip": (nrrd, {"encoding": "gzip"}, "damaged or cut short"),
+    "cut": (nrrd, {"encoding": "gzip", "data": gzip.compress(RAW)[:-40]}, "damaged or truncated"),
+    "flipped": (nrrd, {"encoding": "gzip", "data": gzip.compress(RAW)[:-6] + b"xxxxxx"}, "damaged or truncated"),
+    "not gzip": (nrrd, {"encoding": "gzip"}, "damaged or truncated"),
     "list": (nrrd, {"data_file": "LIST"}, "in several files"),
     "pattern": (nrrd, {"data_file": "a%03d.raw 1 7 1"}, "in several files"),
     "missing": (nrrd, {"data_file": "b.raw"}, "b.raw, which is not beside it"),
@@ -248,10 +248,10 @@ REFUSED = {
     "m missing": (meta, {"ElementDataFile": "b.raw"}, "b.raw, which is not beside it"),
     "m 2-D": (meta, {"NDims": "2", "DimSize": "5 42"}, "says 2 dimensions"),
     "m sizes": (meta, {"DimSize": "5 6 x"}, "expected 3"),
-    "m more": (meta, {"DimSize": "5 6 8"}, "cut short or its header lies"),
-    "m cut": (meta, {"CompressedData": "True", "data": zlib.compress(RAW)[:-40]}, "damaged or cut short"),
-    "m flipped": (meta, {"CompressedData": "True", "data": zlib.compress(RAW)[:-4] + b"xxxx"}, "damaged or cut short"),
-    "m not zlib": (meta, {"CompressedData": "True"}, "damaged or cut short"),
+    "m more": (meta, {"DimSize": "5 6 8"}, "truncated or its header is wrong"),
+    "m cut": (meta, {"CompressedData": "True", "data": zlib.compress(RAW)[:-40]}, "damaged or truncated"),
+    "m flipped": (meta, {"CompressedData": "True", "data": zlib.compress(RAW)[:-4] + b"xxxx"}, "damaged or truncated"),
+    "m not zlib": (meta, {"CompressedData": "True"}, "damaged or truncated"),
     "m lies": (meta, {"CompressedData": "True", "DimSize": "5 6 80000", "data": zlib.compress(RAW)}, "header lies"),
     "m matrix": (meta, {"TransformMatrix": "1 0 0"}, "expected 9"),
     "m no size": (meta, {"DimSize": None}, "has no DimSize"),
@@ -294,7 +294,7 @@ def test_memory_is_asked_for_before_it_is_taken(tmp_path, name):
         path = nrrd(tmp_path / name, gzip.compress(zeros), sizes="128 128 64", encoding="gzip")
     else:
         path = meta(tmp_path / name, zlib.compress(zeros), DimSize="128 128 64", CompressedData="True")
-    with pytest.raises(InputError, match=r"needs 2\.10 MB of memory, 1\.00 MB can be used; save it uncompressed"):
+    with pytest.raises(InputError, match=r"needs 2\.10 MB of memory, but only 1\.00 MB can be used; save it uncompressed"):
         read_volume(path, budget=1_000_000)
     assert read_volume(path, budget=3_000_000).shape == (128, 128, 64)
 

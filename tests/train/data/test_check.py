@@ -34,7 +34,7 @@ def test_a_sound_dataset_has_no_problems(tmp_path, name, write):
 
 def test_notes_of_the_readers_are_told_once_for_all_cases(tmp_path):
     problem = only("acdc", acdc_h5(tmp_path))
-    assert problem.severity == "warning" and "and 3 more: h5 files carry no spacing" in problem.message
+    assert problem.severity == "warning" and "and 3 more: h5 files have no spacing" in problem.message
 
 
 def test_notes_of_an_image_alone_are_told(tmp_path):
@@ -78,13 +78,13 @@ def test_ids_outside_the_task(tmp_path):
     save(tmp_path / "segmentation-7.nii", label, CT)
     problem = only("lits", tmp_path)
     assert problem.severity == "error"
-    assert problem.message.endswith("segmentation-7.nii holds label id 9 in 3 voxels; the task has 0, 1, 2")
+    assert problem.message.endswith("segmentation-7.nii contains label id 9 in 3 voxels; the known ids are 0, 1, 2")
 
 
 def test_mmwhs_ids_that_nobody_knows(tmp_path):
     mmwhs(tmp_path, numbers=(1001,), tests=(), ids=(0, 205, 99))
     problem = only("mmwhs", tmp_path)
-    assert problem.severity == "error" and "ct_train_1001_label.nii.gz holds label id 99" in problem.message
+    assert problem.severity == "error" and "ct_train_1001_label.nii.gz contains label id 99" in problem.message
     assert problem.file.endswith("_label.nii.gz")
 
 
@@ -94,7 +94,7 @@ def test_an_empty_label_and_an_empty_image(tmp_path):
     save(tmp_path / "volume-7.nii", np.full((12, 10, 5), -1024, np.int16), CT)
     image, label = found("lits", tmp_path)
     assert image.message.endswith("volume-7.nii is empty: every voxel is -1024")
-    assert label.message.endswith("segmentation-7.nii is an empty label: all of it is background")
+    assert label.message.endswith("segmentation-7.nii is an empty label: every voxel is background")
     assert {image.severity, label.severity} == {"warning"}
 
 
@@ -116,7 +116,7 @@ def test_a_patient_with_one_frame(tmp_path):
         (tmp_path / "patient002" / f"patient002_frame12{kind}.nii.gz").unlink()
     problem = only("acdc", tmp_path)
     assert problem.severity == "error"
-    assert "patient002 has 1 of 2 frames: only" in problem.message and "patient002_frame01.nii.gz" in problem.message
+    assert "patient002 has only 1 of 2 frames:" in problem.message and "patient002_frame01.nii.gz" in problem.message
 
 
 def test_a_frame_that_info_names_and_is_not_there(tmp_path):
@@ -143,7 +143,7 @@ def test_an_empty_file_does_not_stop_the_check_of_a_folder(tmp_path):
     (tmp_path / "imagesTr" / "a_0000.nii.gz").write_bytes(b"")
     save(tmp_path / "labelsTr" / "b.nii.gz", mask(1, (0, 1, 7)))
     first, last = found("folder", tmp_path)
-    assert "a_0000.nii.gz" in first.message and "holds label id 7" in last.message
+    assert "a_0000.nii.gz" in first.message and "contains label id 7" in last.message
 
 
 def test_a_label_that_is_not_whole_numbers(tmp_path):
@@ -158,7 +158,7 @@ def test_voxels_that_are_not_numbers(tmp_path):
     image[3, 3, 3], image[4, 4, 4] = np.nan, np.inf
     save(tmp_path / "volume-7.nii", image, CT)
     problem = only("lits", tmp_path)
-    assert problem.severity == "error" and "volume-7.nii holds 2 voxels that are not numbers" in problem.message
+    assert problem.severity == "error" and "volume-7.nii contains 2 voxels that are NaN or infinite" in problem.message
 
 
 def test_a_single_slice(tmp_path):
@@ -175,7 +175,7 @@ def test_spacing_unlike_the_others(tmp_path):
         save(tmp_path / f"{kind}.nii.gz", voxels, np.diag([0.15, 0.15, 10, 1]))
     problem = only("folder", tmp_path)
     assert problem.severity == "warning" and problem.case == "d"
-    assert "d_0000.nii.gz has voxels of 10 x 0.15 x 0.15 mm where 10 x 1.5 x 1.5 mm is usual" in problem.message
+    assert "d_0000.nii.gz has voxels of 10 x 0.15 x 0.15 mm; the median is 10 x 1.5 x 1.5 mm" in problem.message
 
 
 def test_spacing_that_no_scanner_has(tmp_path):
@@ -189,12 +189,12 @@ def test_nothing_labelled_and_tests_left_out(tmp_path):
     nnunet(tmp_path, names=(), unlabelled=("a", "b"), tests=("z",))
     unlabelled, no_folder, left_out = found("folder", tmp_path)
     assert no_folder.message.endswith("labelsTr does not exist; labels are expected there")
-    assert unlabelled.severity == "error" and "none of 2 cases has a label" in unlabelled.message
-    assert left_out.severity == "warning" and "imagesTs has 1 scans without a label" in left_out.message
+    assert unlabelled.severity == "error" and "none of the 2 cases has a label" in unlabelled.message
+    assert left_out.severity == "warning" and "imagesTs has 1 scan(s) without a label" in left_out.message
 
 
 def test_what_no_case_can_be_made_of_is_raised(tmp_path):
-    with pytest.raises(InputError, match=r"holds no volume-N.nii"):
+    with pytest.raises(InputError, match=r"contains no volume-N.nii"):
         found("lits", tmp_path)
 
 
@@ -203,7 +203,7 @@ def test_cases_of_one_name(tmp_path):
     adapter = adapter_named("lits")
     twice = replace(adapter, cases=lambda folder: [*adapter.cases(folder), *adapter.cases(folder)])
     words = [p.message for p in problems(twice, tmp_path)]
-    assert any("2 cases are called case0008" in w and "volume-7.nii" in w for w in words)
+    assert any("2 cases are named case0008" in w and "volume-7.nii" in w for w in words)
 
 
 def test_no_more_than_two_cases_are_read_at_a_time():
@@ -244,7 +244,7 @@ def test_a_class_that_no_label_holds(tmp_path):
         save(tmp_path / "labelsTr" / f"liver_{n}.nii.gz", mask(n, (0, 1)))
     problem = only("folder", tmp_path)
     assert problem.severity == "warning"
-    assert problem.message.endswith("none of 2 labels holds cancer (id 2), so it cannot be learned")
+    assert problem.message.endswith("none of the 2 labels contains cancer (id 2), so it cannot be learned")
 
 
 def test_one_label_for_two_scans_and_a_label_in_the_place_of_a_scan(tmp_path):
@@ -253,7 +253,7 @@ def test_one_label_for_two_scans_and_a_label_in_the_place_of_a_scan(tmp_path):
     (tmp_path / "imagesTr/c_0000.nii.gz").write_bytes((tmp_path / "labelsTr/c.nii.gz").read_bytes())
     same, copied = found("folder", tmp_path)
     assert "c: image and label are the same" in same.message and same.severity == "error"
-    assert "b and a have one label for two different images" in copied.message and copied.severity == "warning"
+    assert "b and a have the same label for two different images" in copied.message and copied.severity == "warning"
 
 
 def test_a_scan_in_another_plane(tmp_path):
@@ -263,9 +263,7 @@ def test_a_scan_in_another_plane(tmp_path):
         save(tmp_path / f"{kind}.nii.gz", voxels, sagittal)
     problem = only("folder", tmp_path)
     assert problem.severity == "warning" and problem.case == "b"
-    assert (
-        "cut into slices along left-right (voxels of 10 x 1.5 x 1.5 mm, slice first), where 2 others" in problem.message
-    )
+    assert "sliced along left-right (voxels of 10 x 1.5 x 1.5 mm, slice axis first), but 2 others" in problem.message
 
 
 def test_oblique_stacks_are_not_compared_by_plane(tmp_path):

@@ -228,9 +228,9 @@ def test_a_class_that_the_size_of_the_slices_loses_is_named(tmp_path, capsys):
     save(tmp_path / "raw" / "labelsTr" / "b.nii.gz", label)
     for size, said in (
         (64, ""),
-        (16, "left atrium is too small for slices of 16x16 in 1 volumes and is lost there: b"),
+        (16, "left atrium is too small for slices of 16x16 and vanishes in 1 volumes: b"),
     ):
         prepare(adapter_named("folder"), tmp_path / "raw", tmp_path / f"cache{size}", (size, size))
         assert capsys.readouterr().err.partition("warning: ")[2].strip() == said
     prepare(adapter_named("folder"), tmp_path / "raw", tmp_path / "cache16", (16, 16))
-    assert capsys.readouterr() == (f"using {tmp_path / 'cache16'}, prepared earlier\n", "")
+    assert capsys.readouterr() == (f"using {tmp_path / 'cache16'}, which is already prepared\n", "")

@@ -145,8 +145,8 @@ def test_a_published_dataset_that_is_not_whole_says_so():
     extra = replace(listed[0], name="patient101_frame01", patient="patient101", image_hash="new")
     found = split(cache_of([*(c for n, c in enumerate(listed) if n not in gone), extra], "acdc"), 0.05)
     assert found.warnings == (
-        "2 of 20 volumes of the published val list are not here: patient028_frame01, patient028_frame02",
-        "1 volumes are in no published list and are not used: patient101_frame01",
+        "2 of 20 volumes of the published val list are missing: patient028_frame01, patient028_frame02",
+        "1 volumes are not in any published list and are not used: patient101_frame01",
     )
     assert found.describe().splitlines()[1:] == [f"warning: {words}" for words in found.warnings]
 
@@ -156,7 +156,7 @@ def test_an_image_that_is_learned_from_and_tested_too_is_named(twin):
     cache = cache_of(cases(8, frames=1, twins=[(twin, 7)], part=lambda n: "test" if n >= 6 else None))
     (words,) = split(cache).warnings
     assert words == (
-        "1 test volumes are also training or validation volumes, and their scores mean little: "
+        "1 test volumes are also training or validation volumes, so their scores are too optimistic: "
         f"p07_frame01 = p{twin:02d}_frame01"
     )
 
@@ -167,5 +167,5 @@ def test_a_class_that_the_labelled_patients_lack_is_named():
         found = split(cache_of(have), 0.1, seed)
         lacking = "p03" not in found.labelled_patients
         name = cache_of(have).task.classes[3].name
-        expected = (f"no labelled training volume holds {name}, so it cannot be learned",) if lacking else ()
+        expected = (f"no labelled training volume contains {name}, so it cannot be learned",) if lacking else ()
         assert found.warnings == expected

@@ -49,7 +49,7 @@ def test_a_misnamed_label_and_its_scan_are_named(tmp_path, write, wrong):
     entry = only("folder", tmp_path)
     scan_file = next((tmp_path / "imagesTr").glob("heart_001*"))
     assert entry.lost and entry.path.name == f"{wrong}.nii.gz"
-    assert f"{scan_file} is taken as unlabelled" in entry.message
+    assert f"{scan_file} is treated as unlabelled" in entry.message
     assert entry.message.endswith("rename it to labelsTr/heart_001.nii.gz")
     errors = [p for p in problems(adapter_named("folder"), tmp_path) if p.severity == "error"]
     assert [p.message for p in errors] == [entry.message]
@@ -59,7 +59,7 @@ def test_a_label_without_any_scan(tmp_path):
     nnunet(tmp_path, unlabelled=("la_005",))
     save(tmp_path / "labelsTr" / "la_006.nii.gz", mask(1, (0, 1)))
     entry = only("folder", tmp_path)
-    assert not entry.lost and entry.message == f"{entry.path} is not used: no scan goes with this name"
+    assert not entry.lost and entry.message == f"{entry.path} is not used: no scan has a matching name"
     assert [p.severity for p in problems(adapter_named("folder"), tmp_path)] == ["warning"]
 
 
@@ -67,14 +67,14 @@ def test_a_label_that_is_listed_and_not_there(tmp_path):
     decathlon(tmp_path)
     (tmp_path / "labelsTr" / "liver_1.nii.gz").unlink()
     (words,) = said("folder", tmp_path)
-    assert words.startswith(f"{tmp_path / 'imagesTr' / 'liver_1.nii.gz'} is taken as unlabelled: its label")
+    assert words.startswith(f"{tmp_path / 'imagesTr' / 'liver_1.nii.gz'} is treated as unlabelled: its label")
 
 
 def test_a_second_label_of_one_scan(tmp_path):
     decathlon(tmp_path)
     save(tmp_path / "labelsTr" / "liver_1.nii", mask(1, (0, 1, 2)))
     entry = only("folder", tmp_path)
-    assert not entry.lost and "liver_1.nii is not used: liver_1 has the label" in entry.message
+    assert not entry.lost and "liver_1.nii is not used: liver_1 already has the label" in entry.message
 
 
 @pytest.mark.parametrize("kind, lost", [("labelsTr/la_004.mgz", True), ("imagesTr/la_009_0000.npy", False)])
@@ -82,7 +82,7 @@ def test_other_formats_are_not_passed_over(tmp_path, kind, lost):
     nnunet(tmp_path, names=("la_003",), unlabelled=("la_004",))
     (tmp_path / kind).write_bytes(b"voxels")
     entry = only("folder", tmp_path)
-    assert entry.lost is lost and f"{kind} is not used: data sets are not read from" in entry.message
+    assert entry.lost is lost and f"{kind} is not used: mona cannot train on" in entry.message
 
 
 def test_a_folder_of_dicom_among_the_scans(tmp_path):
@@ -97,7 +97,7 @@ def test_lits_names(tmp_path, wrong):
     (tmp_path / "segmentation-1.nii").rename(tmp_path / wrong)
     entry = only("lits", tmp_path)
     if wrong.endswith("new.nii"):
-        assert "no scan goes with this name" in entry.message
+        assert "no scan has a matching name" in entry.message
     else:
         assert entry.lost and entry.message.endswith("rename it to segmentation-1.nii")
 
@@ -141,7 +141,7 @@ def test_acdc_names(tmp_path, wrong):
 def test_an_acdc_label_of_no_frame(tmp_path):
     acdc_challenge(tmp_path)
     save(tmp_path / "patient001" / "patient001_frame05_gt.nii.gz", mask(1))
-    assert "patient001_frame05_gt.nii.gz is not used: no scan goes with this name" in only("acdc", tmp_path).message
+    assert "patient001_frame05_gt.nii.gz is not used: no scan has a matching name" in only("acdc", tmp_path).message
 
 
 def test_prepare_names_five_and_counts_the_rest_and_check_names_all(tmp_path, monkeypatch):
@@ -166,13 +166,13 @@ def test_prepare_makes_what_train_uses_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr("mona_train.config.default_preset.default_preset", lambda: ("cpu", ""))
     done = RUN.invoke(app, ["prepare", "./mine"])
     assert done.stdout.splitlines()[:2] == [
-        "for preset cpu, which `mona train` takes on this machine: slices of 128x128",
+        "preset cpu (the default on this machine): slices of 128x128",
         "preparing cache/mine-128x128",
     ]
     again = RUN.invoke(app, ["prepare", "./mine", "--preset", "quick"])
     assert again.stdout.splitlines()[:2] == [
-        "for preset quick: slices of 128x128",
-        "using cache/mine-128x128, prepared earlier",
+        "preset quick: slices of 128x128",
+        "using cache/mine-128x128, which is already prepared",
     ]
     other = RUN.invoke(app, ["prepare", "./mine", "--preset", "paper"])
     assert other.stdout.splitlines()[1:2] == [

@@ -45,7 +45,7 @@ def test_exact_copies_are_read_once_with_a_note(tmp_path, compress):
     shutil.copy(files[2], tmp_path / "a" / "again.dcm")
     volume = read(tmp_path)
     np.testing.assert_array_equal(volume.voxels, scan())
-    assert volume.notes == (f"passed over 1 file(s) that are exact copies, such as {tmp_path / 'a' / 'again.dcm'}",)
+    assert volume.notes == (f"skipped 1 file(s) that are exact copies, such as {tmp_path / 'a' / 'again.dcm'}",)
     for file in files:
         (tmp_path / "b").mkdir(exist_ok=True)
         shutil.copy(file, tmp_path / "b")

@@ -176,7 +176,7 @@ def test_a_mask_of_nothing(tmp_path):
 def test_labels_beside_the_reference_are_refused(tmp_path, shift):
     path, moved = write_seg(tmp_path, labels()), AFFINE.copy()
     moved[:3, 3] += AFFINE[:3, :3] @ shift
-    with pytest.raises(InputError, match="are not on one grid"):
+    with pytest.raises(InputError, match="are not on the same grid"):
         on_grid_of(read_volume(path), reference(labels(), moved))
 
 
