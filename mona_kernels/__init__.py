@@ -1,4 +1,4 @@
-"""Numeric operations with two faces: `native` (NumPy buffers, C++) and, for training, torch ops.
+"""Numeric operations: `native` (C++ on NumPy arrays) and, for training, `ops` (torch ops).
 
 This package imports neither by itself, so a machine without torch can use `mona_kernels.native`.  Comments cite
 docs/method.md: "method 4.2" is its section 4.2, "decision 12" an entry of its section 7.
@@ -6,4 +6,4 @@ docs/method.md: "method 4.2" is its section 4.2, "decision 12" an entry of its s
 
 from typing import Literal
 
-Kernels = Literal["native", "reference"]  # what computes the ops of training, as a run's settings name it
+Kernels = Literal["native", "reference"]  # what computes the training ops, as named in a run's settings

@@ -1,6 +1,6 @@
-"""C++ on NumPy buffers: resampling, argmax at native size, overlap and surface distances of label maps.
+"""C++ on NumPy arrays: resampling, argmax at native size, overlap and surface distances of label maps.
 
-Needs no torch.  `threads=0` means every core this process may use.
+Does not need torch.  `threads=0` means every core that this process may use.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from numpy.typing import NDArray
 from mona_kernels import _native
 
 Labels = NDArray[np.unsignedinteger[Any]]  # uint8 or uint16
-# Millimetres between voxels along each axis; or, where axes may not be orthogonal, each axis' step in space (a row).
+# Millimetres between voxels along each axis; or, if the axes may not be orthogonal, the step along each axis (a row).
 Spacing = tuple[float, float, float] | NDArray[np.float64]
-RIGHT_ANGLE = np.sin(np.radians(0.1))  # axes within 0.1 degree of it are taken for orthogonal: headers are rounded
+RIGHT_ANGLE = np.sin(np.radians(0.1))  # axes within 0.1 degree of it count as orthogonal, because headers are rounded
 
 
 def cores() -> int:
-    """How many cores this process may use (a container's limit counts, not the machine's)."""
+    """How many cores this process may use (the container's limit, not the machine's)."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def resize(slices: NDArray[Any], size: tuple[int, int], *, order: int, threads: int = 0) -> NDArray[Any]:
-    """Resize slices (n, h, w) to (n, *size), corner to corner: scipy.ndimage.zoom of order 0 or 1.
+    """Resize slices (n, h, w) to (n, *size) with aligned corners, as scipy.ndimage.zoom of order 0 or 1 does.
 
-    Order 0 keeps the dtype (uint8, uint16, int16, float32); order 1 takes and gives float32.
+    Order 0 keeps the dtype (uint8, uint16, int16, float32); order 1 takes and returns float32.
     """
     if slices.ndim != 3 or 0 in slices.shape or min(size) < 1:
         raise ValueError(f"expected slices (n, h, w) and a positive size, found {slices.shape} and {size}")
     if order not in (0, 1):
         raise ValueError(f"expected order 0 (nearest) or 1 (linear), found {order}")
     if order == 1 and slices.dtype != np.float32:
-        raise TypeError(f"linear resizing takes float32, found {slices.dtype}")
+        raise TypeError(f"linear resizing needs float32, found {slices.dtype}")
     out = np.empty((len(slices), *size), slices.dtype)
     run = _native.linear if order == 1 else _native.nearest
     run(np.ascontiguousarray(slices), out, threads or cores())
@@ -43,7 +43,7 @@ def resize(slices: NDArray[Any], size: tuple[int, int], *, order: int, threads: 
 
 
 def argmax_resized(logits: NDArray[np.float32], size: tuple[int, int], *, order: int, threads: int = 0) -> Labels:
-    """Class indices (n, *size) of logits (n, classes, h, w), without ever holding the resized logits.
+    """Class indices (n, *size) of logits (n, classes, h, w), without storing the resized logits.
 
     Order 1 resizes the logits linearly and takes the argmax there; order 0 takes the argmax first and
     resizes it by nearest neighbour, as the published evaluation does.
@@ -59,7 +59,7 @@ def argmax_resized(logits: NDArray[np.float32], size: tuple[int, int], *, order:
 
 @dataclass(frozen=True)
 class Overlap:
-    """How one class lies in two label maps; the box (inclusive, in the arrays' own axes) holds both."""
+    """Voxel counts of one class in two label maps; the box (inclusive, in array axes) contains both."""
 
     in_a: int
     in_b: int
@@ -68,7 +68,7 @@ class Overlap:
 
 
 def overlaps(a: Labels, b: Labels, *, threads: int = 0) -> dict[int, Overlap]:
-    """Voxel counts of every class id above 0 that occurs in either map, in one pass."""
+    """Voxel counts of every class id above 0 in either map, in one pass."""
     a, b = _same_layout(a, b)
     rows = _native.overlap(a, b, threads or cores())
     return {row[0]: Overlap(row[1], row[2], row[3], _box(row[4:])) for row in rows}
@@ -78,25 +78,25 @@ def surface_distances(
     a: Labels,
     b: Labels,
     label: int,
-    found: Overlap,
+    overlap: Overlap,
     spacing: Spacing,
     *,
     threads: int = 0,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Millimetres from each border voxel of class `label` in `a` to the nearest in `b`, and back.
 
-    `found` is what `overlaps` said of that class for these same arrays; both must hold it.
+    `overlap` is what `overlaps` returned for that class and these arrays; both must contain it.
     """
     a, b = _same_layout(a, b)
     if isinstance(spacing, np.ndarray):
         if not at_right_angles(spacing):
-            return _native.sheared(a, b, label, found.box, spacing.tolist(), threads or cores())
+            return _native.sheared(a, b, label, overlap.box, spacing.tolist(), threads or cores())
         spacing = step_lengths(spacing)
-    return _native.surface(a, b, label, found.box, spacing, threads or cores())
+    return _native.surface(a, b, label, overlap.box, spacing, threads or cores())
 
 
 def step_lengths(steps: NDArray[np.float64]) -> tuple[float, float, float]:
-    """Millimetres of each row."""
+    """The length of each row in millimetres."""
     a, b, c = np.sqrt((steps**2).sum(axis=1))
     return float(a), float(b), float(c)
 
@@ -108,7 +108,7 @@ def at_right_angles(steps: NDArray[np.float64]) -> bool:
 
 def _same_layout(a: Labels, b: Labels) -> tuple[Labels, Labels]:
     if a.ndim != 3 or a.shape != b.shape:
-        raise ValueError(f"expected two 3-D label maps of one shape, found {a.shape} and {b.shape}")
+        raise ValueError(f"expected two 3-D label maps of the same shape, found {a.shape} and {b.shape}")
     if a.dtype != b.dtype or a.dtype not in (np.uint8, np.uint16):
         raise TypeError(f"expected two uint8 or two uint16 label maps, found {a.dtype} and {b.dtype}")
     return np.ascontiguousarray(a), np.ascontiguousarray(b)

@@ -1,6 +1,7 @@
-"""`make bench`: each row first proves that the answers agree, then prints ours against named peers in one run.
+"""`make bench`: checks that all implementations agree, then compares ours with named peers in one run.
 
-Times are the best of several runs; memory is the peak above what was held before the call; ratios are to the first row.
+Times are the best of several runs; memory is the peak above what was in use before the call; ratios are to the first
+row.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from mona_kernels import native
 
 
 def ellipsoid(shape: tuple[int, int, int], seed: int) -> np.ndarray:
-    """An organ: a quarter of each axis in radius, its boundary moved by a few voxels of smooth noise."""
+    """An organ: an ellipsoid with radii of a quarter of each axis, deformed by a few voxels of smooth noise."""
     rng = np.random.default_rng(seed)
     axes = np.meshgrid(*[(np.arange(n, dtype=np.float32) - n / 2) / (n / 4) for n in shape], indexing="ij", sparse=True)
     radius = np.sqrt(sum(a**2 for a in axes))
@@ -76,7 +77,7 @@ def bench_surfaces(quick: bool) -> None:
             "surface-distance 0.1": cost(partial(by_deepmind, a, b, spacing), runs),
             "crop + scipy": cost(partial(by_scipy, a, b, spacing), runs),
         }
-        for peer in ("medpy 0.5.2", "crop + scipy"):  # surface-distance weighs surface elements: another definition
+        for peer in ("medpy 0.5.2", "crop + scipy"):  # surface-distance weights by area: a different definition
             np.testing.assert_allclose(rows["mona"].answer, rows[peer].answer, atol=1e-6)
         found = ", ".join(f"{v:.3f}" for v in rows["mona"].answer)
         show(f"ASD + ASSD + HD95 of one organ, {'x'.join(map(str, shape))} (= {found} mm)", rows)
@@ -122,12 +123,12 @@ def bench_resize() -> None:
     }
     answers = [c.answer for c in rows.values()]
     assert (answers[0] == answers[1]).all()
-    assert (answers[0] != answers[2]).mean() < 1e-5  # scipy interpolates in double: ties to the last bit may differ
+    assert (answers[0] != answers[2]).mean() < 1e-5  # scipy interpolates in double: near-ties may differ
     show("16 slices of 4 classes, logits 256x256 -> labels 512x512", rows)
 
 
 def bench_help() -> None:
-    """Not a comparison but a promise: under 0.4 s."""
+    """Not a comparison but a limit: under 0.4 s."""
     for args in (["--help"], ["evaluate", "--help"]):
         times = []
         for _ in range(10):
@@ -139,7 +140,7 @@ def bench_help() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="leave out the CT, on which medpy needs minutes")
+    parser.add_argument("--quick", action="store_true", help="leave out the CT, which takes medpy minutes")
     args = parser.parse_args()
     console.print(f"{native.cores()} core(s)")
     bench_help()

@@ -1,6 +1,6 @@
-"""What augmentation costs beside the network it feeds: a strong view of 12 images against one U-Net forward pass.
+"""The cost of augmentation relative to the network: a strong view of 12 images against one U-Net forward pass.
 
-First proves, on that very batch, that image and label moved together; then prints the best of several runs.
+First checks, on the same batch, that image and label move together; then prints the best of several runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Maps = tuple[Tensor, Tensor, Tensor]
 
 
 def strong(generator: Generator, maps: Maps, strength: Strength = ACR, warp: float = 0.5) -> Maps:
-    """Image, label and confidence moved once, mixed alike, and the image jittered."""
+    """Image, label and confidence moved and mixed together, and the image jittered."""
     view, mix = moved(generator, maps, warp), cutmix(generator, BATCH, (SIDE, SIDE))
     return jitter(generator, mix.of(view.images), strength), mix.of(view.labels), mix.of(view.confidence)
 
@@ -41,7 +41,7 @@ def painted_batch() -> Maps:
 
 
 def check(maps: Maps) -> None:
-    """A pixel whose source lies in one class with all its neighbours has the colour of its label."""
+    """A pixel whose source and all its neighbours are in one class must have the colour of its label."""
     images, labels, _ = maps
     values = labels[:, None].float()
     inner = (F.max_pool2d(values, 3, 1, 1) == -F.max_pool2d(-values, 3, 1, 1))[:, 0]

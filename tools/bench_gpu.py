@@ -1,7 +1,7 @@
 """`make bench-gpu`: each op forward and backward on a CUDA device, ours against the reference, eager and compiled.
 
-Answers are compared first and nothing is timed that differs.  Times are medians by CUDA events after warming up (which
-is when Triton tunes and torch compiles); memory is the peak above what was held before the call.
+Results are compared first, and only timed if they agree.  Times are medians by CUDA events after a warm-up (during
+which Triton tunes and torch compiles); memory is the peak above what was in use before the call.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def cases(
     device: str, *, batch: int = 6, size: int = 256, classes: int = 4, queries: int = 256, keys: int = 512,
     dim: int = 512, ring: int = 2048,
 ) -> dict[str, Case]:  # fmt: skip
-    """What each op is asked for in a training step; the defaults are the paper's.  Answers and gradients come back."""
+    """Each op with the inputs of a training step, by default at the paper's scale; it returns results and gradients."""
     torch.manual_seed(0)
     shapes = [(batch, c, size >> level, size >> level) for level, c in zip(range(5)[::-1], CHANNELS, strict=True)]
     channels_last = {"memory_format": torch.channels_last}
@@ -79,7 +79,7 @@ def with_gradients(answer: Tensor, inputs: list[Tensor]) -> list[Tensor]:
 
 
 def compare(case: Case) -> None:
-    """Integers to the bit; floats to 1e-4 of the largest, for sums of a hundred thousand numbers in another order."""
+    """Integers exactly; floats to 1e-4 of the largest, because long sums are added in another order."""
     for ours, theirs in zip(case(NATIVE), case(REFERENCE), strict=True):
         if ours.is_floating_point():
             scale = theirs.abs().max().clamp_min(1e-30)
@@ -109,7 +109,9 @@ def cost(call: Callable[[], object], runs: int = 50) -> tuple[float, float]:
 def main() -> int:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     if not torch.cuda.is_available():
-        print("bench_gpu needs a CUDA device and found none; `make bench` measures the CPU kernels", file=sys.stderr)
+        print(
+            "bench_gpu needs a CUDA device, but there is none; `make bench` measures the CPU kernels", file=sys.stderr
+        )
         return 3
     console.print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, 3+3 slices of 256x256, float32")
     table = Table("", "ours", "reference", "ratio", "compiled reference", "ratio", "ours, peak", "reference, peak")

@@ -1,6 +1,6 @@
-"""The contrastive part of a step: mona's kernels against plain PyTorch, the same compiled, and the published dense way.
+"""The contrastive part of a step: mona's kernels against plain PyTorch, torch.compile, and the published dense way.
 
-Every comparison is proved equal first, at the very shapes it is then measured at.  Paper's scale unless --quick.
+Results are first checked to agree, at the same shapes that are then timed.  At the paper's scale unless --quick.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from mona_kernels.ops.sampling import thresholds
 from mona_train.losses.tailness import Tailness
 from mona_train.networks.representation import RepresentationHead
 
-# Fused, each round of Philox would be computed twice for the next: 2^10 copies, and minutes to write them.
+# If fused, each round of Philox would be computed twice for the next: 2^10 copies, and minutes of compiling.
 sampling.philox_block = torch.compiler.disable(sampling.philox_block)
 CHANNELS = (256, 128, 64, 32, 16)
 TEMPERATURE = 0.5
-cost = partial(measured, again=True)  # as a step of a training costs it
+cost = partial(measured, again=True)  # as in a training loop
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,16 @@ class Shape:
 
 
 class Scene:
-    """What the losses of a step are given; features lie as the U-Net leaves them."""
+    """The inputs of a step's losses; features have the memory layout of the U-Net's output."""
 
     def __init__(self, shape: Shape) -> None:
         torch.manual_seed(0)
         self.shape = s = shape
         self.student, self.teacher = (self._pyramid(gradient) for gradient in (True, False))
         size = (s.side, s.side)
-        smooth = partial(F.interpolate, size=size, mode="bicubic", align_corners=True)  # as organs are, and doubts
+        smooth = partial(
+            F.interpolate, size=size, mode="bicubic", align_corners=True
+        )  # smooth, like organs and uncertainty
         self.labels = smooth(torch.rand(s.images, s.classes, 8, 8)).argmax(1)
         self.logits = torch.randn(s.images, s.classes, *size).to(memory_format=torch.channels_last).requires_grad_()
         self.probabilities = self.logits.detach().softmax(1)
@@ -92,7 +94,7 @@ class Scene:
 
 
 def contrastive(scene: Scene, tailness: Callable[..., Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """Census, sampling, means, gather, projection, logits, and all of it back."""
+    """Census, sampling, means, gather, projection, logits, and the backward pass of all of it."""
     loss = tailness(
         scene.student, scene.probabilities, scene.teacher, scene.labels, scene.confidence,
         scene.head, scene.head_of_teacher, seed=0, step=0,
@@ -103,7 +105,7 @@ def contrastive(scene: Scene, tailness: Callable[..., Tensor]) -> tuple[Tensor, 
 def gathered(
     queries: Tensor, active: Tensor, positives: Tensor, rings: Tensor, *, temperature: float, mode: str, drawn: Tensor
 ) -> Tensor:
-    """Mode `exact` word for word (method 4.2, 6 and 7): all keys of all queries of a class in one tensor, Q x N x D."""
+    """Mode `exact` literally (method 4.2, 6 and 7): all keys of all queries of a class in one tensor, Q x N x D."""
     losses = []
     for query, positive, slots in zip(queries, positives, drawn, strict=True):
         keys = rings.flatten(0, 1)[slots.clamp_min(0)]
@@ -114,7 +116,7 @@ def gathered(
 
 
 def products(s: Shape, fill: int = 256) -> Callable[[], None]:
-    """The matrix products of the dense-free formulation and nothing else: what a BLAS leaves to be gained."""
+    """Only the matrix products of the formulation without dense maps: what remains to be gained beyond BLAS."""
     *mixed, last = accumulate(CHANNELS)
     collapse = [(n, n, s.dim) for n in mixed]
     predictor = 2 * [(s.dim, s.dim, last)]
@@ -133,9 +135,9 @@ def products(s: Shape, fill: int = 256) -> Callable[[], None]:
 
 
 def dense(scene: Scene) -> tuple[Tensor, list[Tensor]]:
-    """As published (method 2.3, 4.2, 9): whole maps of D channels, and for every query keys of its own.
+    """As published (method 2.3, 4.2, 9): whole maps of D channels, and separate keys for every query.
 
-    The chain raises by 2 from level to level, which differs from one bilinear step in interpolation only.
+    It upsamples by 2 from level to level, which differs from a single bilinear step only in interpolation.
     """
     s = scene.shape
     student = dense_rows(scene.head, scene.student, predict=True)
@@ -156,7 +158,7 @@ def dense(scene: Scene) -> tuple[Tensor, list[Tensor]]:
         for v in others.tolist():
             where = drawn == v
             index[where] = pixels[v][torch.randint(len(pixels[v]), (int(where.sum()),))]
-        negatives = teacher[index].view(s.queries, s.keys, s.dim)  # the gather that 8.2 speaks of
+        negatives = teacher[index].view(s.queries, s.keys, s.dim)  # the gather of method 8.2
         every = torch.cat([means[c].expand(s.queries, 1, -1), negatives], 1)
         scores = F.cosine_similarity(queries[:, None], every, dim=2) / TEMPERATURE
         losses.append(F.cross_entropy(scores, torch.zeros(s.queries, dtype=torch.int64)))
@@ -177,7 +179,7 @@ def dense_rows(head: RepresentationHead, levels: list[Tensor], *, predict: bool)
 
 
 def agree(found: Any, expected: Any, name: str) -> None:
-    """The gate: losses to 1e-4, gradients to 1e-3 of their largest entry."""
+    """Results must agree: losses to 1e-4, gradients to 1e-3 of their largest entry."""
     loss, gradients = found
     torch.testing.assert_close(loss, expected[0], rtol=0, atol=1e-4, msg=lambda m: f"{name}: {m}")
     for a, b in zip(gradients, expected[1], strict=True):
@@ -209,7 +211,7 @@ def bench_whole(shape: Shape, runs: int, *, with_dense: bool) -> None:
 
 
 def ops_of(scene: Scene) -> dict[str, Callable[[Ops], tuple[Tensor, list[Tensor]]]]:
-    """Each op, forward and backward where it has one, on the inputs that a step gives it."""
+    """Each op, forward and (if it has one) backward, on the inputs of a step."""
     s = scene.shape
     draws: dict[str, Any] = {"fill": 256, "queries": s.queries, "seed": 0, "step": 1, "stream": 0}
     bounds = {"likely": 0.7, "hard": 0.97}
@@ -274,7 +276,7 @@ def bench_ops(shape: Shape, runs: int) -> None:
 
 
 def bench_supcon(shape: Shape, runs: int) -> None:
-    """SupCon draws no negatives: its shapes allow every query against every key, positives among them."""
+    """SupCon does not draw negatives: it compares every query with every key, including positives."""
     s = shape
     queries = torch.randn(s.classes, s.queries, s.dim, requires_grad=True)
     keys = F.normalize(torch.randn(s.classes, s.keys, s.dim), dim=-1)
@@ -307,7 +309,7 @@ def bench_supcon(shape: Shape, runs: int) -> None:
 
 
 def bench_scaling(base: Shape, runs: int) -> None:
-    """One number doubled twice, the others held; exponents are slopes of the logarithms, from smallest to largest."""
+    """One size is doubled twice, the others stay; exponents are log-log slopes from the smallest to the largest."""
     table = Table("", "", "time", "peak memory", title=f"scaling around {base}", title_justify="left")
     whole = 4e-6 * base.images * base.dim * base.side**2
     for name in ("images", "side", "classes", "queries", "keys", "dim"):

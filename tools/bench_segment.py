@@ -1,11 +1,11 @@
-"""Segmenting against the bare runtime and against PyTorch as published, and the settings that engines like.
+"""`mona segment` against the bare runtime and against the published PyTorch code, and the best engine settings.
 
     python tools/bench_segment.py [--model MODEL.onnx] [--quick] [engines|volumes]
 
-engines: milliseconds a slice over threads, batch, graph optimisation, layout and OpenVINO, one changed at a time;
-volumes: `mona segment` on a cardiac stack and on a CT, each in a process of its own, against the bare session on the
-same slices and against what the published test script does.  Only answers that agree are timed.  Without --model the
-network is the paper's U-Net with random weights: what it says is noise, what it costs is not.
+engines: milliseconds per slice for different threads, batches, graph optimisations, layouts and OpenVINO, one changed
+at a time.  volumes: `mona segment` on a cardiac stack and on a CT, each in its own process, against the bare session on
+the same slices and against the published test script.  Only results that agree are timed.  Without --model, the network
+is the paper's U-Net with random weights: its output is noise, but it takes the same time.
 """
 
 from __future__ import annotations
@@ -22,15 +22,18 @@ from typing import Any
 
 import numpy as np
 
-AGREE = 1e-4  # share of pixels whose class may differ: sums in another order break ties otherwise
+AGREE = 1e-4  # share of pixels whose class may differ: sums in another order break ties differently
 VOLUMES = {"small": ((10, 256, 216), (10.0, 1.4, 1.4)), "large": ((300, 512, 512), (1.0, 0.8, 0.8))}
-LIMITS = {"small": (1.5, 3.0), "large": (1.15, 1.5)}  # at most times the bare session, at least times faster than eager
+LIMITS = {
+    "small": (1.5, 3.0),
+    "large": (1.15, 1.5),
+}  # at most this many times the bare session; at least this many times faster than eager
 MEGABYTES = 1200
 MONA = Path(sys.executable).with_name("mona")
 
 
 def random_model(folder: Path, side: int) -> Path:
-    """A model file of the paper's U-Net with random weights, and beside it the weights for PyTorch."""
+    """A model file of the paper's U-Net with random weights, and the same weights for PyTorch next to it."""
     import torch
     from safetensors.torch import save_file
 
@@ -98,7 +101,7 @@ def bench_engines(path: Path, slices: int, runs: int) -> None:
     for name, make in made.items():
         try:
             calls[name] = make()
-        except Exception as error:  # OpenVINO that is not installed, an optimisation level that is not there
+        except Exception as error:  # OpenVINO is not installed, or an optimisation level does not exist
             console.print(f"left out: {name.strip()} ({error})")
             continue
         answer = calls[name]()
@@ -108,7 +111,7 @@ def bench_engines(path: Path, slices: int, runs: int) -> None:
             console.print(f"left out: {name.strip()}: {changed:.2%} of its pixels differ")
             del calls[name]
     best = dict.fromkeys(calls, float("inf"))
-    for _ in range(runs):  # in turns: what else happens on the machine hits them all
+    for _ in range(runs):  # in turns, so that other load on the machine affects all of them
         for name, call in calls.items():
             start = time.perf_counter()
             call()
@@ -121,7 +124,7 @@ def bench_engines(path: Path, slices: int, runs: int) -> None:
 
 
 def scan(path: Path, shape: tuple[int, int, int], spacing: tuple[float, ...]) -> None:
-    """An ellipsoid in smooth noise, stored as scanners do: slices last, int16."""
+    """An ellipsoid in smooth noise, stored as a scanner would: slices last, int16."""
     import nibabel as nib
 
     rng = np.random.default_rng(0)
@@ -135,7 +138,7 @@ def scan(path: Path, shape: tuple[int, int, int], spacing: tuple[float, ...]) ->
 
 
 def bench_volumes(path: Path, folder: Path, names: list[str], runs: int) -> bool:
-    """Whether every limit holds.  With its start, mona is the command as users type it."""
+    """Whether every limit holds.  mona is also timed including process start, as users run it."""
     import nibabel as nib
     from measuring import console
     from rich.table import Table
@@ -190,7 +193,7 @@ def bench_volumes(path: Path, folder: Path, names: list[str], runs: int) -> bool
 
 
 def part_mona(model: Path, given: Path, out: Path) -> float:
-    """The command itself, from reading to writing; the clock starts when its libraries are loaded."""
+    """The command itself, from reading to writing; timing starts once its libraries are loaded."""
     import onnxruntime  # noqa: F401
 
     import mona_infer.cli.segment  # noqa: F401
@@ -202,7 +205,7 @@ def part_mona(model: Path, given: Path, out: Path) -> float:
 
 
 def part_bare(model: Path, given: Path, out: Path) -> float:
-    """A session and nothing else, on slices that are already in memory as the network takes them."""
+    """Only a session, on slices that are already in memory in the network's format."""
     from mona_infer.geometry.stack import SliceStack
     from mona_infer.io.read import read_volume
     from mona_infer.models.file import read_model
@@ -217,7 +220,7 @@ def part_bare(model: Path, given: Path, out: Path) -> float:
 
 
 def part_eager(model: Path, given: Path, out: Path) -> float:
-    """As the published test script: slice by slice, zoom of order 0, forward, argmax, zoom back, write."""
+    """As in the published test script: slice by slice, zoom of order 0, forward, argmax, zoom back, write."""
     import nibabel as nib
     import torch
     from safetensors.torch import load_file
@@ -258,14 +261,14 @@ def _cores() -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", choices=("engines", "volumes", "all"), default="all")
-    parser.add_argument("--model", type=Path, help="an exported model, for the table of engines")
-    parser.add_argument("--quick", action="store_true", help="few slices, one run, the small volume alone")
+    parser.add_argument("--model", type=Path, help="an exported model for the engines table")
+    parser.add_argument("--quick", action="store_true", help="few slices, one run, only the small volume")
     parser.add_argument("--part", nargs=4, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.part:
         how, *paths = args.part
         seconds = {"mona": part_mona, "bare": part_bare, "eager": part_eager}[how](*map(Path, paths))
-        from measuring import memory  # not before: its libraries are no part of what is measured
+        from measuring import memory  # not earlier: its libraries must not be measured
 
         print(json.dumps({"seconds": seconds, "megabytes": memory("VmHWM")}))
         return

@@ -1,11 +1,11 @@
 """Compile the Triton kernels ahead of time, without a GPU: registers, shared memory, spills, occupancy, roofline.
 
-The ops run on meta tensors of the paper's scale with the launches caught, so what is compiled here is what a GPU would
-be given: the same specialisations, every configuration of the autotuner.  Registers and spills are ptxas's own report.
-Fails on a spill.
+The ops run on meta tensors at the paper's scale and their launches are intercepted, so that exactly what a GPU would
+run is compiled: the same specialisations, and every configuration of the autotuner.  Registers and spills are reported
+by ptxas.  Exits with an error on a spill.
 
     tools/compile_kernels.py                    one configuration of each kernel, all architectures
-    tools/compile_kernels.py --all --arch 90    every configuration, type, layout and mode for one
+    tools/compile_kernels.py --all --arch 90    every configuration, type, layout and mode for one architecture
     tools/compile_kernels.py --roofline         bytes, FLOPs and time bounds with their arithmetic
 """
 
@@ -38,11 +38,11 @@ from triton.runtime.jit import JITFunction
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one multiprocessor: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"."""
+    """Limits per multiprocessor (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability")."""
 
     warps: int
     blocks: int
-    shared: int  # bytes; a block takes 1 KiB more than it asks for
+    shared: int  # bytes; a block takes 1 KiB more than it requests
     registers: int = 65536
 
 
@@ -68,7 +68,7 @@ class Launch:
         return {**dict(zip(self.kernel.arg_names, self.args, strict=False)), **self.options}
 
     def title(self) -> str:
-        """The blocks and types that make this one different from its sisters."""
+        """The blocks and types that distinguish this launch from others of the kernel."""
         named = {k: v for k, v in self.options.items() if k.isupper() and k not in ("LEAST", "LOWEST")}
         types = [str(a.dtype).removeprefix("torch.") for a in self.args if hasattr(a, "dtype")]
         return f"{types[0]} " + " ".join(f"{k}={v}" for k, v in named.items())
@@ -88,7 +88,7 @@ class Report:
 
 
 class Target:
-    """As much of a driver as compiling needs."""
+    """The part of a driver that compiling needs."""
 
     def __init__(self, arch: int) -> None:
         self.arch = arch
@@ -105,7 +105,7 @@ class Target:
 
 @contextmanager
 def caught(every: bool) -> Iterator[list[Launch]]:
-    """Launches inside are listed, not made; with `every`, those of all configurations, else of the first."""
+    """Record launches instead of making them; with `every`, for all configurations, else for the first."""
     launches: list[Launch] = []
 
     def launch(self: JITFunction, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
@@ -137,7 +137,7 @@ def assemble(ptx: str, arch: int, most: int | None = None) -> tuple[int, int]:
     spills = re.findall(r"(\d+) bytes spill (?:stores|loads)", said)
     registers = re.findall(r"Used (\d+) registers", said)
     if not spills or not registers:
-        raise RuntimeError(f"ptxas said nothing of registers and spills: {said}")
+        raise RuntimeError(f"ptxas did not report registers and spills: {said}")
     return max(map(int, registers)), sum(map(int, spills))
 
 
@@ -180,10 +180,10 @@ def show(console: Console, reports: list[Report]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--arch", type=int, nargs="+", choices=ARCHITECTURES, default=list(ARCHITECTURES))
-    parser.add_argument("--kernel", help="only this one, such as _repel")
+    parser.add_argument("--kernel", help="only this kernel, such as _repel")
     parser.add_argument("--all", action="store_true", help="every configuration, type, layout and mode")
-    parser.add_argument("--roofline", action="store_true", help="estimates instead of compiling")
-    parser.add_argument("--registers", type=int, help="give a thread no more than so many: what would spill?")
+    parser.add_argument("--roofline", action="store_true", help="print estimates instead of compiling")
+    parser.add_argument("--registers", type=int, help="limit the registers per thread, to see what would spill")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--workers", type=int, default=2)
     args = parser.parse_args()
@@ -196,7 +196,7 @@ def main() -> int:
         work = [pool.submit(compile_all, arch, args.all, args.kernel, args.registers) for arch in args.arch]
         reports = [report for future in work for report in future.result()]
     if not reports:
-        print(f"no kernel is called {args.kernel}; there are {', '.join(sorted(roofline.WORK))}", file=sys.stderr)
+        print(f"unknown kernel {args.kernel}; choose {', '.join(sorted(roofline.WORK))}", file=sys.stderr)
         return 2
     spilled = [r for r in reports if r.spills]
     if args.json:

@@ -2,8 +2,8 @@
 
     python tools/inference_env.py MODEL.onnx [--keep FOLDER]
 
-Segments a 10x256x216 volume and evaluates the mask in it, checks that no torch is there, and prints the environment's
-size in MB and the time of `mona segment`, process start included: the median of several runs.
+Segments a 10x256x216 volume there and evaluates the mask, checks that torch is not installed, and prints the
+environment's size in MB and the time of `mona segment`, including process start: the median of several runs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SHAPE, SPACING = (216, 256, 10), (1.4, 1.4, 10.0)  # an ACDC scan: columns, rows
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
-    parser.add_argument("--keep", type=Path, help="build the environment here and leave it")
+    parser.add_argument("--keep", type=Path, help="build the environment in this folder and keep it")
     parser.add_argument("--runs", type=int, default=7)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -61,7 +61,7 @@ def build_and_use(folder: Path, model: Path, work: Path, runs: int) -> str:
 
 
 def _volume() -> Volume:
-    """Blobs and noise: something to segment, and as hard to compress as a scan."""
+    """Blobs and noise: something to segment that compresses about as well as a scan."""
     rng = np.random.default_rng(0)
     coarse = rng.random(tuple(n // 8 + 1 if n > 8 else n for n in SHAPE))
     smooth = coarse.repeat(8, 0).repeat(8, 1).repeat(8, 2)[: SHAPE[0], : SHAPE[1], : SHAPE[2]]

@@ -1,4 +1,4 @@
-"""Every op of mona_kernels once, forward and backward, on tensors without memory: for the launches it makes."""
+"""Every op of mona_kernels once, forward and backward, on meta tensors, to see which kernels it launches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time and peak memory of a call, the same way for every benchmark."""
+"""Time and peak memory of a call, measured the same way in every benchmark."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ console = Console()
 
 @dataclass(frozen=True)
 class Cost:
-    best: float  # milliseconds; other work on the machine can only lengthen a run, so the shortest is the truest
+    best: float  # milliseconds; other load can only slow a run down, so the shortest is the most accurate
     median: float
     megabytes: float  # peak above what was held before the call
     answer: Any
 
 
 def cost(call: Callable[[], Any], runs: int, *, again: bool = False) -> Cost:
-    """`again`: timed as in a loop, where a call uses what the last one freed; the first one shows the peak, untimed."""
+    """`again`: time as in a loop, where a call reuses freed memory; the peak comes from a first, untimed call."""
     times, peak, answer = [], 0.0, None
     for n in range(runs + again):
         answer = None
         if n == 0 or not again:
-            ctypes.CDLL(None).malloc_trim(0)  # or what an earlier call freed would be used again, uncounted
+            ctypes.CDLL(None).malloc_trim(0)  # or memory freed by an earlier call would be reused, uncounted
         Path("/proc/self/clear_refs").write_text("5")  # resets the peak (proc(5))
         before, start = memory("VmRSS"), time.perf_counter()
         answer = call()
@@ -41,7 +41,7 @@ def cost(call: Callable[[], Any], runs: int, *, again: bool = False) -> Cost:
 
 
 def show(title: str, rows: dict[str, Cost]) -> None:
-    """The first row is what the others are compared with; ratios say how many times more they need."""
+    """Rows are compared with the first; ratios say how many times as much they need."""
     table = Table("", "time", "ratio", "peak memory", "ratio", title=title, title_justify="left")
     for column in table.columns[1:]:
         column.justify = "right"

@@ -1,13 +1,13 @@
 """Would a test notice if a line of the method were wrong?  Tries the mutations of mutations.toml, one at a time.
 
     python tools/mutate.py                 all of them, two at a time: about ten minutes on two cores
-    python tools/mutate.py acr glcon       those of files whose path contains one of these words
+    python tools/mutate.py acr glcon       only in files whose path contains one of these words
     python tools/mutate.py --sample 8      every eighth, and all that are marked `!`
-    python tools/mutate.py --check         only whether each text still occurs once in its file
+    python tools/mutate.py --check         only check that each text still occurs once in its file
 
-A mutation is a text that occurs once in a file, what to put in its place, and why that is wrong.  The mutated file is
-a copy in a temporary folder that the tests import instead of the original; the working tree is never written to.
-Exit code 0: the tests killed every mutation, and let through every change that makes no difference; else 1.
+A mutation is a text that occurs once in a file, its replacement, and why that is wrong.  The mutated file is a copy in
+a temporary folder that the tests import instead of the original; the working tree is never changed.  Exit code 0: the
+tests killed every mutation and passed with every harmless change; else 1.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 LIST = Path(__file__).with_name("mutations.toml")
 WORKERS = 2
-LIMIT = 600  # seconds; a test that hangs has noticed
+LIMIT = 600  # seconds; a test that hangs has noticed the mutation
 NOT_IMPORTED = 70  # exit code of tests that never saw the mutated file
-# Imported once, before the processes part: half of what it takes to try a mutation.  Nothing of ours is among them.
+# Imported once before forking, which saves half the time of a mutation.  None of these are our own modules.
 COMMON = ("torch", "torch.nn.functional", "numpy", "scipy.ndimage", "nibabel", "lightning_fabric", "pytest")
 
 
@@ -43,7 +43,7 @@ class Mutation:
     replacement: str
     why: str
     tests: tuple[str, ...]
-    harmless: bool = False  # makes no difference: listed with the reason, and expected to survive
+    harmless: bool = False  # makes no difference, for the reason given, and is expected to survive
     always: bool = False  # part of every sample
 
     def source(self) -> str:
@@ -71,7 +71,7 @@ class Outcome:
 
     def verdict(self, mutation: Mutation) -> str:
         if self.code not in (0, 1):
-            return "not tried"  # the tests did not run, or did not import the file: nothing was learned
+            return "not tried"  # the tests did not run, or did not import the file
         if mutation.harmless:
             return "makes no difference" if self.code == 0 else "MAKES A DIFFERENCE"
         return "killed" if self.code == 1 else "SURVIVED"
@@ -87,8 +87,8 @@ def mutations() -> Iterator[Mutation]:
 
 
 def run(mutations: list[Mutation]) -> Iterator[tuple[Mutation, Outcome]]:
-    """The tests that concern each one's file, until the first failure; in processes of their own."""
-    sys.stdout.flush()  # or every process would print what is still to be printed
+    """Run the tests for each mutation's file until the first failure, each in its own process."""
+    sys.stdout.flush()  # or every process would print what is still buffered
     os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     for name in COMMON:
         importlib.import_module(name)
@@ -149,7 +149,7 @@ def _tests(mutation: Mutation, copy: Path) -> int:
 
 
 def misfits(chosen: list[Mutation]) -> Iterator[str]:
-    """What to say of the mutations whose text is no longer in its file."""
+    """Messages about mutations whose text is no longer in its file."""
     for mutation in chosen:
         try:
             mutation.source()
@@ -158,7 +158,7 @@ def misfits(chosen: list[Mutation]) -> Iterator[str]:
 
 
 def baseline(chosen: list[Mutation]) -> str:
-    """What the tests say where they fail before anything is mutated."""
+    """The output of the tests if they fail before anything is mutated."""
     tests = tuple(sorted({test for mutation in chosen for test in mutation.tests}))
     ((_, outcome),) = run([replace(chosen[0], replacement=chosen[0].text, tests=tests)])
     return "" if outcome.code == 0 else outcome.output
@@ -166,14 +166,16 @@ def baseline(chosen: list[Mutation]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("words", nargs="*", help="parts of the paths of files to mutate; none: all files")
+    parser.add_argument(
+        "words", nargs="*", help="mutate only files whose path contains one of these; default: all files"
+    )
     parser.add_argument("--sample", type=int, default=1, metavar="N", help="only every Nth mutation")
-    parser.add_argument("--check", action="store_true", help="do not run tests")
+    parser.add_argument("--check", action="store_true", help="check the texts, do not run tests")
     given = parser.parse_args()
     chosen = [m for m in mutations() if not given.words or any(word in m.file for word in given.words)]
     chosen = [m for n, m in enumerate(chosen) if n % given.sample == 0 or m.always]
     if not chosen:
-        parser.error(f"no mutated file has one of {', '.join(given.words)} in its path")
+        parser.error(f"no mutated file has {' or '.join(given.words)} in its path")
     outdated = list(misfits(chosen))
     if outdated or given.check:
         print(*outdated, f"{len(chosen) - len(outdated)} of {len(chosen)} mutations fit their files", sep="\n")
@@ -190,7 +192,7 @@ def main() -> int:
         print(f"{'':27}{outcome.killer}" if good else f"{mutation.text!r} -> {mutation.replacement!r}", flush=True)
         if verdict == "not tried":
             print("the tests do not import it" if outcome.code == NOT_IMPORTED else outcome.output[-2000:])
-    print(f"{len(chosen) - failures} of {len(chosen)} as they should be")
+    print(f"{len(chosen) - failures} of {len(chosen)} as expected")
     return 1 if failures else 0
 
 

@@ -1,7 +1,7 @@
-"""How long a kernel must take at least: the bytes it cannot avoid over the bandwidth, its FLOPs over the peak rate.
+"""The minimum time of a kernel: the bytes it must move over the bandwidth, and its FLOPs over the peak rate.
 
-An estimate, not a measurement.  Bytes count each input read once and each output written once, as if caches were
-perfect; FLOPs are those of the mathematics, at the float32 rate, although most products run on tensor cores.
+An estimate, not a measurement.  Bytes count each input read once and each output written once, as with perfect caches;
+FLOPs are counted from the equations, at the float32 rate, although most products run on tensor cores.
 Cards: NVIDIA's GA102 white paper (RTX 3090), A100 40GB SXM and H100 SXM data sheets.
 """
 
@@ -23,7 +23,7 @@ CARDS = {  # GB/s, float32 TFLOPS
     "H100": (3350, 67.0),
 }
 
-# Bytes and FLOPs in the names of a kernel's arguments; `x.itemsize` is the size of a number of tensor x.
+# Bytes and FLOPs as formulas in a kernel's arguments; `x.itemsize` is the size of an element of tensor x.
 SCORES = "2 * active.numel * each * number * dim"
 QUERIES = "active.numel * each * dim * queries.itemsize"
 MAPS = "points.numel // 2 * (classes * (probabilities.itemsize + logits.itemsize{}) + mask.itemsize + 8)"

@@ -13,7 +13,7 @@
 
 namespace mona {
 
-constexpr double SHORTEST = 1e-12;  // of a length that is divided by: F.normalize's
+constexpr double SHORTEST = 1e-12;  // the least length to divide by, as in F.normalize
 
 // What a query's gradient is made of: `keys` times its weighted keys, `positive` times the class mean, `self` times
 // the query.

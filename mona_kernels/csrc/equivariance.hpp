@@ -16,7 +16,7 @@
 
 namespace mona {
 
-constexpr double LEAST = 1e-6;  // of a probability, before its logarithm
+constexpr double LEAST = 1e-6;  // probabilities are clamped to this before the logarithm
 
 // Loops over n pixels side by side, one class at a time.
 template <typename T>

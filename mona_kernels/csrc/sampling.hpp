@@ -85,7 +85,7 @@ struct Census {
 // Flat ring slots (C, draws): word 0 picks the ring by the cumulative limits (C, V), word 1 the slot.
 inline void draw_keys(const int64_t* limits, const int64_t* filled, int64_t classes, int64_t rings, int64_t ring,
                       int64_t* out, int64_t draws, Philox draw, int threads) {
-  constexpr int64_t block = 4096;  // of fewer no thread is woken
+  constexpr int64_t block = 4096;  // with fewer, no extra thread is used
   const int64_t blocks = (draws + block - 1) / block;
   parallel_for(classes * blocks, blocks > 1 ? threads : 1, [&](long task, int) {
     const int64_t c = task / blocks, first = task % blocks * block, last = std::min(draws, first + block);

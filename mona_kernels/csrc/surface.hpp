@@ -224,7 +224,7 @@ inline std::vector<Point> places(const Border& border, const Box& box, const Poi
 }
 
 inline std::vector<double> distances(const std::vector<Point>& from, const PointTree& to, int threads) {
-  constexpr long kPart = 1024;  // neighbours in the array are neighbours in space, which the hint lives on
+  constexpr long kPart = 1024;  // neighbours in the array are neighbours in space, so the hint is good
   const long count = static_cast<long>(from.size());
   std::vector<double> result(count);
   parallel_for((count + kPart - 1) / kPart, threads, [&](long part, int) {

@@ -1,7 +1,7 @@
-"""Torch ops of training.  Each folder is one op: `reference.py` specifies it, `__init__.py` registers its kernels.
+"""Torch ops for training.  Each folder is one op: `reference.py` specifies it, `__init__.py` registers its kernels.
 
-`NATIVE` runs the kernels of the tensors' device, `REFERENCE` plain PyTorch everywhere: one is what training uses, the
-other what it is compared with.
+`NATIVE` runs the kernels for the tensors' device and is used in training.  `REFERENCE` is plain PyTorch everywhere, for
+comparison.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ class Ops(NamedTuple):
     equivariance: Callable[..., Tensor]
 
 
-def _of(face: Callable[[Any], Any]) -> Ops:
+def _ops(version: Callable[[Any], Any]) -> Ops:
     return Ops(
-        face(sampling).census,
-        face(sampling).draw_keys,
-        face(class_means).class_sums,
-        face(pyramid_gather).pyramid_gather,
-        face(contrast).contrast,
-        face(equivariance).equivariance,
+        version(sampling).census,
+        version(sampling).draw_keys,
+        version(class_means).class_sums,
+        version(pyramid_gather).pyramid_gather,
+        version(contrast).contrast,
+        version(equivariance).equivariance,
     )
 
 
-NATIVE, REFERENCE = _of(lambda op: op), _of(lambda op: op.reference)
+NATIVE, REFERENCE = _ops(lambda op: op), _ops(lambda op: op.reference)
 OPS: dict[Kernels, Ops] = {"native": NATIVE, "reference": REFERENCE}

@@ -1,4 +1,4 @@
-"""How a function becomes an op's kernel on CUDA tensors."""
+"""Registering a function as an op's CUDA kernel."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 
 
 def on_cuda(op: Any) -> Callable[[Callable[..., Any]], None]:
-    """Registers a function that launches Triton kernels; its first argument is a tensor or a list of them.
+    """Register a function that launches Triton kernels; its first argument is a tensor or a list of tensors.
 
-    Triton launches on the current device, which need not be the one that the tensors are on.
+    Triton launches on the current device, which may not be the tensors' device.
     """
 
     def register(kernel: Callable[..., Any]) -> None:

@@ -1,4 +1,4 @@
-"""What the ops on feature pyramids share."""
+"""Helpers for the ops on feature pyramids."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from torch import Tensor
 
 
 def added_up_in(dtype: torch.dtype) -> torch.dtype:
-    """Half precision is added up in float32; float64 stays, for gradcheck."""
+    """The dtype of sums: half precision is accumulated in float32; float64 stays, for gradcheck."""
     return torch.promote_types(dtype, torch.float32)
 
 
 def as_buffers(levels: Sequence[Tensor]) -> list[Tensor]:
-    """Levels as C++ takes them: one type, no gradient; a level in half precision is copied, others are not."""
+    """Levels as C++ expects them: one dtype, no gradient; half-precision levels are copied, others are not."""
     dtype = added_up_in(levels[0].dtype)
     return [level.detach().to(dtype) for level in levels]
 
@@ -22,4 +22,4 @@ def as_buffers(levels: Sequence[Tensor]) -> list[Tensor]:
 def check_levels(levels: Sequence[Tensor], images: int) -> None:
     if not levels or any(f.ndim != 4 or len(f) != images or f.dtype != levels[0].dtype for f in levels):
         found = ", ".join(f"{tuple(f.shape)} {f.dtype}" for f in levels) or "none"
-        raise ValueError(f"expected levels ({images}, c, h, w) of one type, found {found}")
+        raise ValueError(f"expected levels ({images}, c, h, w) of the same dtype, found {found}")

@@ -1,4 +1,4 @@
-"""What the Triton kernels share: configurations to choose from, and the types they take."""
+"""Helpers for the Triton kernels: configurations to tune over, and the dtypes they take."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ FLOATS = torch.float32, torch.bfloat16, torch.float16
 
 
 def tuned(kernel: Any, configs: list[triton.Config], key: list[str]) -> Any:
-    """The fastest configuration, measured once for each value of `key`; in the interpreter the first.
+    """Use the fastest configuration, measured once for each value of `key`; in the interpreter, the first.
 
-    Spaces are chosen from the table of tools/compile_kernels.py, which compiles every one of them.
+    The configurations were chosen from the table of tools/compile_kernels.py, which compiles every one of them.
     """
     return triton.autotune(configs if isinstance(kernel, JITFunction) else configs[:1], key=key)(kernel)
 
@@ -25,15 +25,15 @@ def config(warps: int, stages: int = 2, **blocks: int) -> triton.Config:
 
 
 def require_floats(op: str, **tensors: Tensor) -> None:
-    """float64 is the references': a tensor core adds up in float32."""
+    """Refuse float64, which only the references support: tensor cores accumulate in float32."""
     for name, tensor in tensors.items():
         if tensor.dtype not in FLOATS:
             raise TypeError(
-                f"{op} on a GPU takes float32, bfloat16 or float16, found {name} of {tensor.dtype}; "
+                f"{op} on a GPU needs float32, bfloat16 or float16, but {name} is {tensor.dtype}; "
                 f"convert it, or call mona_kernels.ops.{op}.reference"
             )
 
 
 def block(size: int, most: int, least: int = 16) -> int:
-    """The power of two that holds `size`, within limits: what does not fit is looped over, the tail is masked."""
+    """The power of two that fits `size`, within limits: larger sizes are looped over, and the tail is masked."""
     return max(least, min(most, int(triton.next_power_of_2(size))))

@@ -66,7 +66,7 @@ def _(grad: Tensor, features: list[Tensor], known: Tensor, classes: int) -> list
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     features, known, ctx.classes = inputs
-    ctx.save_for_backward(known, *features)  # of the features only their shape and layout
+    ctx.save_for_backward(known, *features)  # only the shape and layout of the features are used
 
 
 def _gradient(ctx: Any, grad: Tensor) -> tuple[list[Tensor], None, None]:

@@ -12,10 +12,10 @@ from mona_kernels.ops.pyramid_gather.reference import taps
 
 
 def class_sums(features: Sequence[Tensor], known: Tensor, classes: int) -> Tensor:
-    """Sums (C, sum of c_l) of all levels (B, c_l, h_l, w_l), each upsampled in one step, over the pixels of a class.
+    """Sums (C, sum of c_l) over the pixels of each class, of all levels (B, c_l, h_l, w_l) upsampled in one step.
 
-    `known` (B, H, W) holds class ids; pixels of any other value, such as -1, are left out.  The largest things made
-    are the C masks.  Gradients go to the features.
+    `known` (B, H, W) holds class ids; pixels with any other value, such as -1, are left out.  The C masks need the most
+    memory.  The features get gradients.
     """
     size = known.shape[1:]
     masks = known[:, None] == torch.arange(classes, device=known.device)[:, None, None]  # B C H W

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from mona_kernels.ops.tuning import block, config, require_floats, tuned
 
-PROGRAMS = 1024  # aimed at: a few for every multiprocessor of the largest cards
-CLASSES, CHANNELS = 64, 32  # of a tile, at most
+PROGRAMS = 1024  # the target: a few for every multiprocessor of the largest cards
+CLASSES, CHANNELS = 64, 32  # at most, per tile
 
 
 def class_sums(features: Sequence[Tensor], known: Tensor, classes: int) -> Tensor:
@@ -93,7 +93,7 @@ def _weights(known: Tensor, classes: int, h: int, w: int) -> Tensor:
 
 
 def _window(size: int, source: int) -> int:
-    """How many of `size` pixels a hat around one of `source` samples reaches, at most."""
+    """The most pixels, of `size`, that the hat function of one of `source` samples covers."""
     return min(size, 2 * max(size - 1, 1) // (source - 1) + 1) if source > 1 else size
 
 

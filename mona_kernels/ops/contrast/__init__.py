@@ -1,6 +1,6 @@
 """The contrast of hard queries with their class mean and with keys of other classes (method 4.2.7 and 9.4).
 
-The op returns the loss and, from the same scores, its gradient: nothing is kept for the backward pass but that.
+The op returns the loss and, from the same scores, its gradient, which is all that is kept for the backward pass.
 """
 
 from __future__ import annotations
@@ -89,10 +89,10 @@ def _contrast(
     share = 1 / (q.shape[1] * max(len(which), 1))
     gradient = torch.zeros_like(q) if len(which) < len(q) else torch.empty_like(q)
     parts = q.new_empty((q.shape[1], 3))
-    if drawn is not None:  # what a law of NaN draws must not be read; the loss says NaN by itself
+    if drawn is not None:  # keys drawn from NaN weights must not be read; the loss is NaN anyway
         drawn = drawn.clamp(0, len(flat) - 1)
     total = 0.0
-    for c in which:  # a class at a time: its scores stay in the cache, and no more of them exist
+    for c in which:  # one class at a time: only its scores exist, and they stay in the cache
         keys = (flat if mode != "shared" or drawn is None else flat.index_select(0, drawn[c, 0])).to(dtype)
         scores = q[c] @ keys.T
         own = drawn[c].contiguous() if mode == "exact" and drawn is not None else None

@@ -1,8 +1,8 @@
-"""InfoNCE of method 4.2.7 in three modes that differ in how the sum over N negatives is taken.
+"""InfoNCE of method 4.2.7 in three modes that differ in how the sum over N negatives is computed.
 
-`exact` is the specification: keys of its own for every query.  `shared` draws one set per class, the same in
-expectation.  `expected` puts N times the mean of e^(s/t) under the key law in place of the sum: no draws, and never
-below the others in expectation (Jensen).
+`exact` is the specification: every query has its own keys.  `shared` draws one set of keys per class, with the same
+expected value.  `expected` replaces the sum by N times the mean of e^(s/t) over the key distribution: no draws, and in
+expectation never below the others (Jensen).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def contrast(
     filled: Tensor | None = None,
     count: int = 0,
 ) -> Tensor:
-    """The loss: mean over queries, then over the active classes; 0, with gradient 0, where none is active.
+    """The loss: mean over queries, then over the active classes; 0, with gradient 0, if none is active.
 
-    queries (C, Q, D) and positives (C, D) of any length; keys are rows of the rings (V, R, D), of length 1 where they
-    are used; gradients go to the queries alone.
+    queries (C, Q, D) and positives (C, D) have any length; keys are rows of the rings (V, R, D), of length 1 in slots
+    that are used; only the queries get gradients.
     shared:    drawn (C, 1, N), flat slots of V R, one set for all queries of a class.
     exact:     drawn (C, Q, N).
     expected:  the first `filled` (V) slots of each ring by the law (C, V); count = N.
-    Draws below 0 are those of a class without any key, which is not active.
+    Draws below 0 belong to a class without any keys, which is not active.
     """
     check_mode(mode, drawn, law, filled, count)
     dtype = torch.promote_types(queries.dtype, torch.float32)
@@ -48,7 +48,7 @@ def contrast(
     if mode == "shared" and drawn is not None:
         repulsion = (q @ keys[drawn[:, 0].clamp_min(0)].transpose(1, 2) / temperature).logsumexp(-1)
     else:
-        scores = q @ keys.T / temperature  # C Q VR: each product once, however often its key was drawn
+        scores = q @ keys.T / temperature  # C Q VR: each product is computed once, however often its key was drawn
         if drawn is not None:
             repulsion = scores.gather(2, drawn.clamp_min(0)).logsumexp(-1)
         else:
@@ -62,13 +62,13 @@ def contrast(
 def check_mode(mode: Mode, drawn: Tensor | None, law: Tensor | None, filled: Tensor | None, count: int) -> None:
     complete = drawn is not None if mode != "expected" else law is not None and filled is not None and count > 0
     if mode not in MODES or not complete:
-        needed = "shared and exact: drawn; expected: law, filled, count"
-        raise ValueError(f"mode {mode!r} is unknown or lacks its draws ({needed})")
+        needed = "shared and exact need drawn; expected needs law, filled and count"
+        raise ValueError(f"unknown mode {mode!r}, or its arguments are missing ({needed})")
 
 
 def key_weights(law: Tensor, filled: Tensor, rings: Tensor) -> Tensor:
-    """How much each slot counts (C, V R): law[c, v] / filled[v] for those in use, 0 for the others."""
+    """The weight of each slot (C, V R): law[c, v] / filled[v] for those in use, 0 for the others."""
     used = torch.arange(rings.shape[1], device=rings.device) < filled[:, None]  # V R
     weight = (law[:, :, None] / filled.clamp_min(1)[:, None] * used).flatten(1)
-    # A class without any key is not active; uniform weights keep its rows, and their gradients, finite.
+    # A class without any keys is not active; uniform weights keep its rows and their gradients finite.
     return torch.where(weight.any(1, keepdim=True), weight, torch.ones_like(weight))

@@ -1,4 +1,4 @@
-"""The contrast on a GPU: tiles of queries against tiles of keys, read from the rings where they lie.
+"""The contrast on a GPU: tiles of queries against tiles of keys, which are read directly from the rings.
 
 A program holds a tile of queries of one class and streams keys past it with an online log-sum-exp.  The forward pass
 splits the keys among programs, whose log-sum-exps are joined afterwards; the backward pass splits the embedding
@@ -19,8 +19,8 @@ from torch import Tensor
 from mona_kernels.ops.contrast.reference import Mode, check_mode
 from mona_kernels.ops.tuning import block, config, require_floats, tuned
 
-# Of the keys in the forward pass, at most, and the fewest keys of one: 4 classes of 256 queries in tiles of 16 with 512
-# keys make 256 programs, some for every multiprocessor.
+# The most splits of the keys in the forward pass, and the fewest keys per split.  4 classes of 256 queries in tiles of
+# 16 with 512 keys make 256 programs, enough for every multiprocessor.
 SPLITS, FEWEST = 16, 128
 
 
@@ -146,7 +146,7 @@ class _Keys:
         filled: Tensor | None,
         count: int,
     ) -> None:
-        self.rows = rings.flatten(0, 1)  # V R, D: a view of what lies in one piece
+        self.rows = rings.flatten(0, 1)  # V R, D: a view, because the rings are contiguous
         self.numbers = rings.shape[1], rings.shape[0], float(count)
         check_mode(mode, drawn, law, filled, count)
         if mode == "expected":
@@ -205,8 +205,7 @@ def _attract(
 
 @triton.jit
 def _keys(drawn, filled, owner, n, number, ring, rings, count, MODE: tl.constexpr):
-    """Rows of the rings for keys n and the logarithm of how often each counts, -inf for those that do not and are
-    not to be read."""
+    """Ring rows of keys n, and the logarithm of how often each counts: -inf for those that must not be read."""
     if MODE == "expected":
         v = n // ring
         slots = tl.load(filled + v, mask=n < number, other=0)
@@ -227,7 +226,7 @@ def _scores(
 ):  # fmt: skip
     """Products (queries, keys) of a tile, the embedding in pieces."""
     product = tl.zeros([query.shape[0], row.shape[0]], tl.float32)
-    # Rings that a class does not reach, its own first of all, cost nothing.
+    # Rings that a class does not use, such as its own, cost nothing.
     reached = tl.where(tl.max(times, 0) > float("-inf"), dim, 0)
     for start in range(0, reached, DIMS):
         d = start + tl.arange(0, DIMS)
@@ -277,7 +276,7 @@ def _repel(
     query = queries + c * stride_c + q * stride_q
     scale = tl.load(inverse + c * each + q, mask=present, other=0.0) * sharpness
     most, total = tl.zeros([QUERIES], tl.float32) - 1e30, tl.zeros([QUERIES], tl.float32)
-    # A class that is not active has no keys worth reading.
+    # Keys of an inactive class need not be read.
     end = tl.where(tl.load(active + c) != 0, tl.minimum(number, (split + 1) * span), 0)
     for start in range(split * span, end, KEYS):
         n = start + tl.arange(0, KEYS)

@@ -23,7 +23,7 @@ def equivariance(probabilities: Tensor, mask: Tensor, points: Tensor, logits: Te
     expected = logits.shape, (batch, *size), (batch, *size, 2)
     found = [tuple(t.shape) for t in (probabilities, mask, points)]
     if found != [tuple(shape) for shape in expected]:
-        raise ValueError(f"expected probabilities, mask and points {expected}, as the logits have it, found {found}")
+        raise ValueError(f"expected probabilities, mask and points {expected}, to match the logits, found {found}")
     loss: Tensor = _equivariance(probabilities, mask, points, logits)[0]
     return loss
 

@@ -1,4 +1,4 @@
-"""L_eqv in plain PyTorch: short, obvious, the specification of the fused kernels."""
+"""L_eqv in plain PyTorch: the specification of the fused kernels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-LEAST = 1e-6  # of a probability, before its logarithm (decision 7)
+LEAST = 1e-6  # probabilities are clamped to this before their logarithm is taken (decision 7)
 
 
 def equivariance(probabilities: Tensor, mask: Tensor, points: Tensor, logits: Tensor) -> Tensor:
@@ -16,8 +16,8 @@ def equivariance(probabilities: Tensor, mask: Tensor, points: Tensor, logits: Te
 
     probabilities  B C H W  softmax F(x): warped, they are the target P, no gradient
     mask           B H W    foreground and confident; warped, it is soft at its edges
-    points         B H W 2  T, as grid_sample takes it (corners aligned, zeros beyond the frame)
-    logits         B C H W  F(T(x)): Q, where the gradient goes
+    points         B H W 2  T, in the form of grid_sample (corners aligned, zeros outside the image)
+    logits         B C H W  F(T(x)): Q, which gets the gradient
     """
     dtype = torch.promote_types(logits.dtype, torch.float32)
     with torch.no_grad():
@@ -25,7 +25,7 @@ def equivariance(probabilities: Tensor, mask: Tensor, points: Tensor, logits: Te
             [probabilities.to(dtype), mask.to(dtype)[:, None], torch.ones_like(mask, dtype=dtype)[:, None]], 1
         )
         warped = F.grid_sample(maps, points.to(dtype), "bilinear", "zeros", align_corners=True)
-        # What of a pixel comes from within the frame: P is divided by it, and counts only where there is any.
+        # The part of each pixel that comes from inside the image: P is divided by it, and counts only if it is not 0.
         inside = warped[:, -1]
         target = (warped[:, :-2] / inside.clamp(min=LEAST)[:, None]).clamp(min=LEAST)
         weight = warped[:, -2] * (inside > 0)

@@ -17,7 +17,7 @@ from torch import Tensor
 from mona_kernels.ops.equivariance.reference import LEAST
 from mona_kernels.ops.tuning import block, require_floats
 
-ELEMENTS = 512  # of a tile, pixels x classes: 4 a thread
+ELEMENTS = 512  # per tile, pixels x classes: 4 per thread
 
 
 def equivariance(probabilities: Tensor, mask: Tensor, points: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -55,7 +55,7 @@ def _launch(
 
 @triton.jit
 def _tap(probabilities, mask, y, x, share, stride_y, stride_x, mask_y, mask_x, height, width, there):
-    """A tap's part of the warped probabilities, the warped mask and the warped map of ones; zeros beyond the frame."""
+    """One tap's share of the warped probabilities, mask and map of ones; zeros outside the image."""
     inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
     share = tl.where(inside, share, 0.0)
     where = (y * stride_y + x * stride_x)[:, None]
@@ -70,15 +70,15 @@ def _compare(
     p_b, p_c, p_y, p_x, m_b, m_y, m_x, g_b, g_y, g_x, g_2, l_b, l_c, l_y, l_x,
     height, width, classes, PIXELS: tl.constexpr, CLASSES: tl.constexpr, LEAST: tl.constexpr,
 ):  # fmt: skip
-    """Of a tile (pixels, classes): the target, log softmax of the logits, and the weight of each pixel."""
+    """For a tile (pixels, classes): the target, the log softmax of the logits, and the weight of each pixel."""
     b = tl.program_id(1).to(tl.int64)
     place = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
     y, x, c = place // width, place % width, tl.arange(0, CLASSES)
     here = place < height * width
     there = here[:, None] & (c < classes)[None, :]
     grid = points + b * g_b + y * g_y + x * g_x
-    # grid_sample with corners aligned.  A point far outside, or not a number, is put just outside: floats of any size
-    # do not become integers.
+    # grid_sample with corners aligned.  A point far outside, or NaN, is moved to just outside, because large floats
+    # cannot be converted to integers.
     right = (tl.load(grid, mask=here, other=-2.0).to(tl.float32) + 1) / 2 * (width - 1)
     lower = (tl.load(grid + g_2, mask=here, other=-2.0).to(tl.float32) + 1) / 2 * (height - 1)
     right = tl.minimum(tl.maximum(right, -2.0), width + 1.0)

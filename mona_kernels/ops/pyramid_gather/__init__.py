@@ -68,7 +68,7 @@ def _(grad: Tensor, features: list[Tensor], pixels: Tensor, height: int, width: 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     features, pixels, *ctx.size = inputs
-    ctx.save_for_backward(pixels, *features)  # of the features only their shape and layout
+    ctx.save_for_backward(pixels, *features)  # only the shape and layout of the features are used
 
 
 def _gradient(ctx: Any, grad: Tensor) -> tuple[list[Tensor], None, None, None]:

@@ -12,8 +12,8 @@ from torch import Tensor
 def pyramid_gather(features: Sequence[Tensor], pixels: Tensor, size: tuple[int, int]) -> Tensor:
     """Rows (N, sum of c_l) of all levels (B, c_l, h_l, w_l), each upsampled in one step to `size`, at `pixels`.
 
-    Pixels (N) are flat indices into B H W; -1 gives a row of zeros that passes no gradient on.  Gradients go to the
-    features, are added up in float32 at least, and are the same to the bit in every run.
+    Pixels (N) are flat indices into B H W; -1 gives a row of zeros without a gradient.  The gradients of the features
+    are accumulated in float32 or better, and are bit for bit the same in every run.
     """
     height, width = size
     present = (pixels >= 0)[:, None]
@@ -30,9 +30,9 @@ def pyramid_gather(features: Sequence[Tensor], pixels: Tensor, size: tuple[int, 
 
 
 def taps(position: Tensor, size: int, source: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Where positions 0..size-1 fall among `source` samples, corner on corner: left tap, right tap, share of the right.
+    """Where positions 0..size-1 fall among `source` samples, corners aligned: left tap, right tap, weight of the right.
 
-    Found in integers: a position that falls on a sample has share 0, whatever the float type.
+    Computed in integers: a position on a sample has weight 0, whatever the float type.
     """
     span = max(size - 1, 1)
     scaled = position * (source - 1)
@@ -43,8 +43,8 @@ def taps(position: Tensor, size: int, source: int) -> tuple[Tensor, Tensor, Tens
 class _Taps(torch.autograd.Function):  # type: ignore[misc]
     """Weighted sums of rows of one level: f (B, c, h, w) at index (N, taps) into B h w.
 
-    Its own function for the backward: autograd's scatter of `f[...]` adds with atomics, in an order that changes
-    from run to run; that of an embedding does not.
+    A custom function because of its backward pass: autograd's scatter for `f[...]` adds with atomics, in an order that
+    changes from run to run; the scatter of an embedding does not.
     """
 
     @staticmethod

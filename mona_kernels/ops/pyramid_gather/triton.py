@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mona_kernels.ops.tuning import block, require_floats
 
-ELEMENTS = 1024  # of a tile, pixels x channels: four pointers for each, of which a thread has 8
+ELEMENTS = 1024  # per tile, pixels x channels: four pointers for each, and 8 elements per thread
 
 
 def pyramid_gather(features: Sequence[Tensor], pixels: Tensor, size: tuple[int, int]) -> Tensor:
@@ -27,7 +27,7 @@ def pyramid_gather(features: Sequence[Tensor], pixels: Tensor, size: tuple[int, 
 def pyramid_gather_backward(
     grad: Tensor, features: Sequence[Tensor], pixels: Tensor, size: tuple[int, int]
 ) -> list[Tensor]:
-    """Gradients of the levels.  Added up by float32 atomics: the last bits may differ from run to run."""
+    """Gradients of the levels, accumulated with float32 atomics: the last bits may differ from run to run."""
     grads, start = [], 0
     for level in features:
         out = torch.zeros_like(level, dtype=torch.float32)
@@ -57,7 +57,7 @@ def _launch(kernel: triton.JITFunction, level: Tensor, rows: Tensor, pixels: Ten
 
 @triton.jit
 def _taps(position, size, source):
-    """As the reference's: left tap, right tap, share of the right; found in integers."""
+    """As in the reference: left tap, right tap, weight of the right; computed in integers."""
     span = tl.maximum(size - 1, 1)
     scaled = position * (source - 1)
     left = scaled // span
@@ -66,7 +66,7 @@ def _taps(position, size, source):
 
 @triton.jit
 def _corners(level, pixels, n, c, stride_b, stride_c, stride_y, stride_x, count, channels, h, w, height, width):
-    """Where the taps of a tile (pixels, channels) lie, which exist, and the shares of the lower and the right ones."""
+    """Addresses of the taps of a tile (pixels, channels), which exist, and weights of the lower and right ones."""
     pixel = tl.load(pixels + n, mask=n < count, other=-1)
     here = (pixel >= 0)[:, None] & (c < channels)[None, :]
     pixel = tl.maximum(pixel, 0)
@@ -140,7 +140,7 @@ def _scatter(
     where = n.to(tl.int64)[:, None] * stride_row + c[None, :] * stride_column
     value = tl.load(rows + where, mask=here, other=0.0).to(tl.float32)
     above, below = value * (1 - fy), value * fy
-    # Nobody waits for these sums: no order is asked for.
+    # Nothing reads these sums before the kernel ends, so no memory order is needed.
     tl.atomic_add(p00, above * (1 - fx), mask=here, sem="relaxed")
     tl.atomic_add(p01, above * fx, mask=here, sem="relaxed")
     tl.atomic_add(p10, below * (1 - fx), mask=here, sem="relaxed")

@@ -1,4 +1,4 @@
-"""Philox-4x32-10, the census of a batch and the draws built on it: what Triton and C++ must repeat to the bit.
+"""Philox-4x32-10, the census of a batch and the draws based on it: Triton and C++ must match it bit for bit.
 
 Counter = (index, class, step, stream), key = the seed's low and high 32 bits.  Words are held in int64: torch has
 no uint32 arithmetic.  A number below n is floor(word * n / 2^32), exact in int64 while n < 2^31.
@@ -41,13 +41,13 @@ def philox(index: Tensor, cls: Tensor, step: int, stream: int, seed: int) -> Ten
 
 
 class Census(NamedTuple):
-    """What a batch holds of each class, and the pixels drawn from it; pixels are flat indices into B H W."""
+    """Pixel counts of each class in a batch, and the pixels drawn from it as flat indices into B H W."""
 
-    known: Tensor  # B H W, int16: the label where it is a class and sure enough, else -1
+    known: Tensor  # B H W, int16: the label if it is a class and confident enough, else -1
     counts: Tensor  # C, int64: pixels of each class in `known`
-    keys: Tensor  # C fill, int64: drawn among those; -1 beyond their number, for one stray pixel must not fill a ring
+    keys: Tensor  # C fill, int64: drawn from those, at most as many (then -1): one stray pixel must not fill a ring
     hard: Tensor  # C, int64: those of `known` whose own class has a probability below `hard`
-    queries: Tensor  # C queries, int64: drawn among the hard ones; -1 where there is none
+    queries: Tensor  # C queries, int64: drawn from the hard ones; -1 if there are none
 
 
 def census(
@@ -63,11 +63,11 @@ def census(
     step: int,
     stream: int,
 ) -> Census:
-    """Counts and draws of each class in one look at the batch; probabilities B C H W, labels and confidence B H W.
+    """Counts and draws of each class in one pass over the batch; probabilities B C H W, labels and confidence B H W.
 
-    Floats are compared in float32 and never computed with, so every backend picks the same pixels.  Draws are uniform
-    and with replacement: number i of class c takes the floor(word n / 2^32)-th of n pixels in raster order, its word
-    that of counter (i, c, step, stream | FILL or QUERY).
+    Floats are only compared, in float32, so every backend picks the same pixels.  Draws are uniform and with
+    replacement: draw i of class c takes the floor(word n / 2^32)-th of n pixels in raster order, where the word has
+    counter (i, c, step, stream | FILL or QUERY).
     """
     classes = probabilities.shape[1]
     is_class = (labels >= 0) & (labels < classes)
@@ -81,7 +81,7 @@ def census(
 
 
 def _draw(eligible: Tensor, classes: int, count: int, step: int, stream: int, seed: int) -> tuple[Tensor, Tensor]:
-    """`count` pixels of every class (C, count), all -1 for one that has none; and how many there were of each (C)."""
+    """`count` pixels of every class (C, count), all -1 for a class without any; and how many each class has (C)."""
     ids = torch.arange(classes, device=eligible.device)[:, None]
     seen = (eligible.reshape(-1) == ids).cumsum(1, dtype=torch.int32)  # C BHW: pixels of the class so far
     counts = seen[:, -1].long()
@@ -94,8 +94,8 @@ def _draw(eligible: Tensor, classes: int, count: int, step: int, stream: int, se
 def thresholds(law: Tensor, filled: Tensor) -> Tensor:
     """Cumulative thresholds (C, V), int64 in 0..2^32: class v is drawn where `t[v-1] <= word < t[v]`.
 
-    The law (C, V) is restricted to rings that hold something and rescaled.  The last class that can be reached
-    closes at 2^32, so rounding never lets a word fall through; a row that reaches nothing is all 0.
+    The law (C, V) is restricted to rings that are not empty, and rescaled.  The last reachable class ends at 2^32, so
+    that rounding never leaves a word without a class; a row with no reachable class is all 0.
     """
     weight = law.double() * (filled > 0)
     total = weight.sum(1, keepdim=True)
@@ -109,7 +109,7 @@ def thresholds(law: Tensor, filled: Tensor) -> Tensor:
 def draw_keys(
     limits: Tensor, filled: Tensor, count: int, ring: int, *, queries: int, seed: int, step: int, stream: int
 ) -> Tensor:
-    """Keys (C, queries, count) as flat ring slots v * ring + slot; -1 where the law reaches no filled ring.
+    """Keys (C, queries, count) as flat ring slots v * ring + slot; -1 if the law reaches no filled ring.
 
     `limits` (C, V) are `thresholds`.  Key n of query q of class c has counter (q * count + n, c, step, stream | KEY):
     word 0 picks the class v, word 1 the slot below filled[v].  A set shared by all queries is `queries=1`, the draw of

@@ -1,8 +1,8 @@
-"""Census and key draws on a GPU: the reference's integers, so its very pixels.
+"""Census and key draws on a GPU: the same integers as the reference, so exactly the same pixels.
 
-A census is two passes.  The first counts every class in blocks of pixels; a running sum over the blocks then tells
-each draw, by bisection, the one block that holds its pixel, and the second pass reads only that block.  No list of
-pixels is ever made and the host never waits.
+A census takes two passes.  The first counts every class in blocks of pixels.  In the second, each draw finds the block
+of its pixel by bisection in the running sum over blocks, and reads only that block.  There is no list of pixels, and
+the host never waits.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from torch import Tensor
 from mona_kernels.ops.sampling.reference import FILL, KEY, LOW, QUERY, Census
 from mona_kernels.ops.tuning import block, require_floats
 
-PIXELS = 1024  # of a block: small enough to be read again by a draw, large enough that the sums stay few
-STRIP = 128  # pixels of that block seen at once
-DRAWS = 16  # of a program
+PIXELS = 1024  # per block: small enough for a draw to read it again, large enough to keep the sums few
+STRIP = 128  # pixels of a block that are read at once
+DRAWS = 16  # per program
 
 
 def census(
@@ -104,7 +104,12 @@ def words(*numbers: int) -> tuple[int, ...]:
     return tuple((n & LOW) - ((n & LOW) >> 31 << 32) for n in numbers)
 
 
-FREE = ["step", "stream", "seed", "seed_high"]  # change from step to step: a kernel must not be compiled for each
+FREE = [
+    "step",
+    "stream",
+    "seed",
+    "seed_high",
+]  # these change at every step: the kernel must not be compiled anew for each value
 
 
 @triton.jit
