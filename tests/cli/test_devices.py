@@ -144,7 +144,7 @@ def test_ctrl_c_stops_both_and_resume_goes_on(place: Path, finished: tuple[Path,
     command.steps_are_logged(run, 3)
     os.killpg(command.child.pid, signal.SIGINT)
     code, said = command.ends(within=60)
-    assert code == 130 and "go on with: mona train --resume stopped --devices 2" in said, said
+    assert code == 130 and "resume with: mona train --resume stopped --devices 2" in said, said
     assert "Traceback" not in said and said.count("mona: interrupted") == 1
     stopped_at = checkpoint.load(run / "checkpoints" / "last.safetensors")[1]["step"]
     assert 3 <= stopped_at < 12 and not (run / "results.json").exists()
@@ -169,7 +169,7 @@ def test_ctrl_c_of_torchrun_leaves_a_run_that_can_go_on(place: Path) -> None:
     command.steps_are_logged(run, 3)
     os.killpg(command.child.pid, signal.SIGINT)
     code, said = command.ends(within=60)
-    assert code != 0 and "go on with: mona train --resume torchrun-stopped" in said, said
+    assert code != 0 and "resume with: mona train --resume torchrun-stopped" in said, said
     assert 3 <= checkpoint.load(run / "checkpoints" / "last.safetensors")[1]["step"] < 12
 
 

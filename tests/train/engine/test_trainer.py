@@ -88,7 +88,7 @@ def test_resumed_after_every_step_it_ends_in_the_same_state(method: str, optimis
 @pytest.mark.parametrize("change", [{"steps": 4}, {"width": 0.5}, {"method": "unet-l"}], ids=str)
 def test_a_checkpoint_of_another_run_is_refused_in_words(change: dict[str, Any]) -> None:
     taken = train(trainer_of(small_config()), 6).state()
-    with pytest.raises(InputError, match="does not fit this run"):
+    with pytest.raises(InputError, match="does not match this run"):
         trainer_of(small_config(**change)).load(*taken)
 
 
@@ -159,7 +159,7 @@ def test_a_principle_left_out_leaves_its_loss_and_its_heads(principles: str, los
 
 def test_heads_that_do_not_fit_are_found_before_the_first_step() -> None:
     """Not at the hand-over, half a run later."""
-    with pytest.raises(InputError, match="projector of glcon does not fit the one of acr"):
+    with pytest.raises(InputError, match="projector of glcon does not fit acr"):
         trainer_of(small_config(settings={"acr.norm": "ln"}))
     trainer_of(small_config(settings={"acr.norm": "ln"}, pretrain="none")).step()
 

@@ -93,7 +93,7 @@ def test_neighbours_are_float32_under_autocast_and_wait_for_the_bank() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         inside = nearest_neighbours(u, v, bank_of(z))
     assert torch.equal(inside, nearest_neighbours(u, v, bank_of(z)))
-    with pytest.raises(RuntimeError, match="ask `full` first"):
+    with pytest.raises(RuntimeError, match="check `full` first"):
         nearest_neighbours(u, v, Bank(36, (64,)))
     with pytest.raises(ValueError, match=r"tags \(B, n\), found \(6, 64\), \(6, 64\), \(5,\)"):
         nearest_neighbours(u, v, bank_of(z), torch.arange(5))

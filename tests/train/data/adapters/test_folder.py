@@ -34,7 +34,7 @@ def test_decathlon(tmp_path):
     assert np.array_equal(found["liver_2"].image().voxels, scan(1))
     assert np.array_equal(found["liver_2"].label().voxels, mask(1, (0, 1, 2)))
     assert adapter.remarks(tmp_path) == [
-        f"{tmp_path / 'imagesTs'} has 1 scans without a label in labelsTs; they are not used"
+        f"{tmp_path / 'imagesTs'} has 1 scan(s) without a label in labelsTs; they are not used"
     ]
 
 
@@ -51,7 +51,7 @@ def test_nnunet(tmp_path, ending):
         "la_021": (False, "test"),
     }  # fmt: skip
     assert [f.name for f in found["la_021"].files] == [f"la_021_0000{ending}", f"la_021{ending}"]
-    assert "1 scans without a label" in adapter_named("folder").remarks(tmp_path)[0]
+    assert "1 scan(s) without a label" in adapter_named("folder").remarks(tmp_path)[0]
 
 
 def test_decathlon_names_may_end_in_four_digits(tmp_path):
@@ -101,17 +101,17 @@ def test_listed_scan_that_is_missing_says_so_when_read_and_a_missing_label_is_no
         ({"labels": {"background": 0, "whole": [1, 2]}}, r"'whole' is a region of ids \[1, 2\]"),
         ({"labels": {"background": 0, "a": 1, "ignore": 2}}, r"has an ignore label \(2\)"),
         ({"labels": {"a": 1, "b": 2}}, r"expected a background with id 0 .* found ids \[1, 2\]"),
-        ({"labels": {"background": 0}}, "one class or more"),
+        ({"labels": {"background": 0}}, "at least one other class"),
         ({"labels": {"background": 0, "a": -1}}, "found 'a'"),
         ({"labels": {"background": 0, "a": True}}, "found 'a'"),
         ({"labels": {"background": 0, "a": 1, "b": 1}}, "found 'b'"),
         ({"labels": ["background", "a"]}, "expected an object with labels"),
-        ({"file_ending": ".png"}, r"says file_ending '.png'; convert"),
-        ({"training": [{"image": "../../etc/x.nii.gz"}]}, r"lists '../../etc/x.nii.gz', which is not inside"),
-        ({"training": [{"image": "/etc/x_0000.nii.gz"}]}, r"lists '/etc/x_0000.nii.gz', which is not inside"),
-        ({"training": [{"image": "imagesTr\\..\\..\\x.nii.gz"}]}, "not inside"),
-        ({"training": [{"image": "imagesTr/la_003_0000.nii.gz", "label": "../l.nii.gz"}]}, "not inside"),
-        ({"test": ["../x_0000.nii.gz"]}, "not inside"),
+        ({"file_ending": ".png"}, r"has file_ending '.png', which mona cannot train on; convert"),
+        ({"training": [{"image": "../../etc/x.nii.gz"}]}, r"lists '../../etc/x.nii.gz', which is outside"),
+        ({"training": [{"image": "/etc/x_0000.nii.gz"}]}, r"lists '/etc/x_0000.nii.gz', which is outside"),
+        ({"training": [{"image": "imagesTr\\..\\..\\x.nii.gz"}]}, "which is outside"),
+        ({"training": [{"image": "imagesTr/la_003_0000.nii.gz", "label": "../l.nii.gz"}]}, "which is outside"),
+        ({"test": ["../x_0000.nii.gz"]}, "which is outside"),
         ({"training": [{"label": "x"}]}, "expected the path of a scan, found None"),
     ],
 )
@@ -151,7 +151,7 @@ def test_a_four_dimensional_scan_is_refused_by_name(tmp_path):
 
 def test_a_scan_that_is_both_training_and_test_is_refused(tmp_path):
     nnunet(tmp_path, tests=("la_003",), test_labels=("la_003",))
-    with pytest.raises(InputError, match="la_003 is both a training and a test scan"):
+    with pytest.raises(InputError, match="la_003 is the name of a training scan and of a test scan"):
         cases_of("folder", tmp_path)
 
 

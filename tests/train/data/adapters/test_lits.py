@@ -77,5 +77,5 @@ def test_lits_label_with_another_geometry_is_refused(tmp_path, what):
 
 def test_lits_scan_in_two_files_is_refused(tmp_path):
     lits(lits(tmp_path), ending=".nii.gz")
-    with pytest.raises(InputError, match=r"segmentation-0.nii and .*segmentation-0.nii.gz are both there"):
+    with pytest.raises(InputError, match=r"segmentation-0.nii and .*segmentation-0.nii.gz are files for the same scan"):
         cases_of("lits", tmp_path)

@@ -39,9 +39,7 @@ def test_a_module_dropped_in_is_a_dataset(tmp_path, monkeypatch):
     "typed, meant", [("adcd", "acdc"), ("ACDC", "acdc"), ("mmwhs_mr", "mmwhs-mr"), ("litz", "lits")]
 )
 def test_an_unknown_name_gets_the_nearest(typed, meant):
-    with pytest.raises(
-        InputError, match=f"no dataset is called '{typed}'; did you mean {meant}\\?.*acdc, folder, lits"
-    ):
+    with pytest.raises(InputError, match=f"unknown data set '{typed}'; did you mean {meant}\\?.*acdc, folder, lits"):
         adapter_named(typed)
 
 
@@ -60,8 +58,8 @@ def test_missing_data_is_told_in_one_line(tmp_path, monkeypatch):
     text = str(error.value)
     assert "\n" not in text and "https://" in text and "CC BY-NC-SA 4.0" in text
     assert "patient001_frame01_gt.nii.gz" in text
-    assert f"{tmp_path / 'all' / 'acdc'} (not there), data/acdc (not laid out like that)" in text
-    with pytest.raises(InputError, match=r"Looked in: nowhere \(not there\)$"):
+    assert f"{tmp_path / 'all' / 'acdc'} (does not exist), data/acdc (has another layout)" in text
+    with pytest.raises(InputError, match=r"Searched: nowhere \(does not exist\)$"):
         locate("lits", Path("nowhere"))
 
 
@@ -87,10 +85,12 @@ def test_a_path_is_itself_the_data(tmp_path, monkeypatch):
     assert locate("./x/hearts") == (adapter_named("mmwhs"), Path("x/hearts"))
     with pytest.raises(InputError, match=r"^no/such is not a folder$"):
         locate("no/such")
-    with pytest.raises(InputError, match="no dataset is called 'nothing'"):
+    with pytest.raises(InputError, match="unknown data set 'nothing'"):
         locate("nothing")
 
 
 def test_a_folder_like_nothing_known_is_told_how_to_look(tmp_path):
-    with pytest.raises(InputError, match=r"not laid out like any known dataset \(acdc, .*dataset.json, imagesTr/"):
+    with pytest.raises(
+        InputError, match=r"not have the layout of any known data set \(acdc, .*dataset.json, imagesTr/"
+    ):
         recognise(tmp_path)

@@ -43,13 +43,15 @@ def test_mmwhs_mistyped_id_is_the_left_atrium(tmp_path):
 
 def test_mmwhs_unknown_id_is_refused_by_file_and_id(tmp_path):
     mmwhs(tmp_path, ids=(0, 205, 7, 422))
-    with pytest.raises(InputError, match=r"ct_train_1001_label.nii.gz holds label id 7, 422; MM-WHS has 0, 205, 420"):
+    with pytest.raises(
+        InputError, match=r"ct_train_1001_label.nii.gz contains label id 7, 422; MM-WHS has 0, 205, 420"
+    ):
         cases_of("mmwhs", tmp_path)["ct_train_1001"].label()
 
 
 def test_mmwhs_of_both_kinds_has_to_be_told_apart(tmp_path):
     mmwhs(mmwhs(tmp_path), "mr")
-    with pytest.raises(InputError, match="as mmwhs or as mmwhs-mr; say which with --dataset mmwhs --data"):
+    with pytest.raises(InputError, match=r"as mmwhs or as mmwhs-mr; choose one, e\.g\. --dataset mmwhs --data"):
         recognise(tmp_path)
     assert locate("mmwhs-mr", tmp_path) == (adapter_named("mmwhs-mr"), tmp_path)
     assert len(cases_of("mmwhs-mr", tmp_path)) == 3
