@@ -294,7 +294,9 @@ def test_memory_is_asked_for_before_it_is_taken(tmp_path, name):
         path = nrrd(tmp_path / name, gzip.compress(zeros), sizes="128 128 64", encoding="gzip")
     else:
         path = meta(tmp_path / name, zlib.compress(zeros), DimSize="128 128 64", CompressedData="True")
-    with pytest.raises(InputError, match=r"needs 2\.10 MB of memory, but only 1\.00 MB can be used; save it uncompressed"):
+    with pytest.raises(
+        InputError, match=r"needs 2\.10 MB of memory, but only 1\.00 MB can be used; save it uncompressed"
+    ):
         read_volume(path, budget=1_000_000)
     assert read_volume(path, budget=3_000_000).shape == (128, 128, 64)
 

@@ -255,7 +255,10 @@ def test_leftovers_of_killed_processes_go_and_those_at_work_stay(folder):
             ["scan.nii.gz", "--out", "m.nii.gz", "--max-ram", "20MB", "--model", "model.onnx"],
             "--max-ram allows 20.00 MB",
         ),
-        (["scan.nii.gz", "--out", "m.nii.gz", "--reference", "small.nii", "--model", "model.onnx"], "not on the same grid"),
+        (
+            ["scan.nii.gz", "--out", "m.nii.gz", "--reference", "small.nii", "--model", "model.onnx"],
+            "not on the same grid",
+        ),
         (["scan.nii.gz", "--out", "m.nii.gz", "--reference", "scan.nii.gz", "--model", "model.onnx"], "like a scan"),
         (["scan.nii.gz", "--out", "old.nii.gz", "--model", "model.onnx"], "--overwrite"),
         ([".", "--out", "masks", "--model", "model.onnx"], "lies inside"),
