@@ -1,7 +1,7 @@
-"""Augmentation as batched tensor operations on the batch's own device, every choice drawn from one CPU generator.
+"""Augmentation as batched tensor operations on the device of the batch; all random draws are from one CPU generator.
 
-`geometry` says where the pixels of a view come from and composes; `sampling` moves image, label and confidence with
-one grid; `weak`, `diffeo` and `equivariance` draw geometries; `intensity` and `cutmix` are the rest of a strong view.
+`geometry` describes where the pixels of a view come from, and composes; `sampling` moves image, label and confidence
+with one grid; `weak`, `diffeo` and `equivariance` draw geometries; `intensity` and `cutmix` complete a strong view.
 """
 
 from mona_train.augment.cutmix import Mix, cutmix

@@ -10,7 +10,7 @@ TRUNCATE = 4.0  # sigmas, as scipy.ndimage.gaussian_filter; beyond the frame its
 
 
 def gaussian_blur(images: Tensor, down: Tensor, across: Tensor) -> Tensor:
-    """Images (B, C, H, W) blurred with sigmas in pixels, one (B) per image and axis; sigma 0 leaves an axis alone."""
+    """Images (B, C, H, W) blurred with sigmas in pixels, one (B) per image and axis; sigma 0: no blur."""
     count, channels, height, width = images.shape
     rows, columns = _taps(down, height).to(images), _taps(across, width).to(images)
     r, c = rows.shape[1] // 2, columns.shape[1] // 2
@@ -22,7 +22,7 @@ def gaussian_blur(images: Tensor, down: Tensor, across: Tensor) -> Tensor:
 
 
 def _taps(sigma: Tensor, length: int) -> Tensor:
-    """Weights (B, 2r+1) that sum to 1; the radius is that of the largest sigma, and never beyond the image."""
+    """Weights (B, 2r+1) that sum to 1; the radius is that of the largest sigma, limited to the image."""
     radius = min(int(TRUNCATE * float(sigma.max()) + 0.5), length - 1)
     away = torch.arange(-radius, radius + 1, dtype=torch.float64)
     weights = torch.exp(-0.5 * (away / sigma.double().clamp(min=1e-3)[:, None]) ** 2)

@@ -11,7 +11,7 @@ from mona_train.augment.draw import Size, uniform
 
 
 class Mix(NamedTuple):
-    """Which pixels an image keeps and whose it takes for the others; mixes any map of the batch alike."""
+    """Which pixels an image keeps, and which image the others come from; the same for every map of the batch."""
 
     keep: Tensor  # B H W, bool
     partner: Tensor  # B, int64
@@ -28,7 +28,7 @@ def cutmix(generator: Generator, count: int, size: Size, *, device: torch.device
     """One box per image: w uniform in W/2+1..W-1, h = HW / 2w to the nearest row, place uniform."""
     height, width = size
     if min(size) < 3:
-        raise ValueError(f"expected at least 3 x 3 pixels, to cut a box of half of them, found {height} x {width}")
+        raise ValueError(f"CutMix needs at least 3 x 3 pixels, found {height} x {width}")
     shares = uniform(generator, (0, 1), 3, count)
     narrowest = width // 2 + 1
     w = narrowest + (shares[0] * (width - narrowest)).long()

@@ -1,4 +1,4 @@
-"""Random numbers, always from a CPU generator: one seed means one augmentation on every device."""
+"""Random numbers, always from a CPU generator: a seed gives the same augmentation on every device."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The transform T of L_eqv (method 4.4): a similarity of each image and a slight thin-plate spline.
 
-T gives a `Geometry`: `grid(size, device)` moves images, probabilities, masks and a map of ones alike, `inverse()`
-leads back. The photometric part of T is a fresh `jitter` of the moved image.
+T is a `Geometry`: `grid(size, device)` moves images, probabilities, masks and a map of ones in the same way, and
+`inverse()` maps back. The photometric part of T is a new `jitter` of the moved image.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CONTROLS = 5  # control points per axis, spread over the frame
 
 @dataclass(frozen=True)
 class Equivariance:
-    """How far T may go; lengths in units of half a frame, so that they scale with the input (decision 8)."""
+    """Limits of T; lengths in units of half a frame, so that they scale with the input (decision 8)."""
 
     degrees: float = 60.0
     scale: Range = (1 / 1.2, 1 / 0.8)  # of the sampling grid: the picture shrinks by 0.8 or grows by 1.2

@@ -1,6 +1,6 @@
-"""`Geometry`: where each pixel of a view comes from, as a value that composes; nothing is resampled until `apply`.
+"""`Geometry`: where each pixel of a view comes from.  Geometries compose; nothing is resampled until `apply`.
 
-Points are (x, y), -1 and 1 being the centres of the outermost pixels (align_corners=True), so one geometry serves
+Points are (x, y), with -1 and 1 at the centres of the outermost pixels (align_corners=True), so one geometry works at
 every resolution: the image, a feature map, a logit map.
 """
 
@@ -22,11 +22,11 @@ HALF_STEP = 0.5  # of the fixed-point iteration: it then converges wherever a wa
 
 @dataclass(frozen=True)
 class Geometry:
-    """Steps in the order in which an image undergoes them.
+    """Steps in the order in which they are applied to an image.
 
     A step is an affine map (B, 3, 3), float64 on the CPU, or a displacement (B, 2, h, w), float32 on the batch's
     device and given on a lattice of any size that spans the frame.  Both map points of the view to points of the
-    source, so points walk through the steps backwards: view(p) = image(first(... last(p))).
+    source, so points go through the steps backwards: view(p) = image(first(... last(p))).
     """
 
     steps: tuple[Tensor, ...]
@@ -45,19 +45,19 @@ class Geometry:
     def then(self, later: Geometry) -> Geometry:
         """First this, then `later`, in one resampling; neighbouring affine maps become one."""
         if len(self) != len(later):
-            raise ValueError(f"expected geometries of one batch, found {len(self)} and {len(later)} images")
+            raise ValueError(f"expected geometries for the same batch, found {len(self)} and {len(later)} images")
         head, tail = self.steps, later.steps
         if _is_affine(head[-1]) and _is_affine(tail[0]):
             head, tail = head[:-1], (head[-1] @ tail[0], *tail[1:])
         return Geometry(head + tail)
 
     def inverse(self) -> Geometry:
-        """Maps a view back: `g.then(g.inverse())` is the identity, but for what fell outside the frame."""
+        """Maps a view back: `g.then(g.inverse())` is the identity, except for what left the frame."""
         back = (torch.linalg.inv(s) if _is_affine(s) else _invert(s) for s in reversed(self.steps))
         return Geometry(tuple(back))
 
     def grid(self, size: Size, device: torch.device | str = "cpu") -> SamplingGrid:
-        """Ready to sample maps of that size; worth keeping when several maps move alike."""
+        """The grid to sample maps of that size with; worth keeping when several maps move in the same way."""
         turns = {}
         if len(self.steps) == 1 and _is_affine(self.steps[0]):
             found = {i: turn_of(m, size) for i, m in enumerate(self.steps[0].tolist())}
@@ -119,4 +119,4 @@ def _invert(field: Tensor) -> Tensor:
         back = back - HALF_STEP * missing
         if missing.abs().max() < CONVERGED:
             return back
-    raise ValueError("this displacement cannot be inverted: expected one that stretches less than fourfold")
+    raise ValueError("this displacement cannot be inverted: it must stretch by less than a factor of four")

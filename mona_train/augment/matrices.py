@@ -1,6 +1,6 @@
 """Batches of 3x3 matrices on points (x, y, 1), where -1 and 1 are the centres of the first and the last pixel.
 
-Float64 on the CPU: a few numbers per image, composed without rounding and looked at without waiting for a GPU.
+Float64 on the CPU: a few numbers per image, composed without rounding and read without waiting for a GPU.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def translation(x: Tensor, y: Tensor) -> Tensor:
 
 
 def rotation(degrees: Tensor, size: Size) -> Tensor:
-    """Rigid in pixels: on a frame that is not square a plain rotation of -1..1 would shear."""
+    """Rigid in pixels: if the frame is not square, a plain rotation of -1..1 would shear."""
     rows, columns = (max(n - 1, 1) for n in size)
     cos, sin = torch.cos(torch.deg2rad(degrees)), torch.sin(torch.deg2rad(degrees))
     return linear(cos, -sin * (rows / columns), sin * (columns / rows), cos)

@@ -1,6 +1,6 @@
 """`SamplingGrid`: one grid moves all maps of a view. Images and confidences are bilinear, labels nearest.
 
-Rotations by 90 degrees and mirrors move whole pixels: those images skip the grid, and not a bit of them changes.
+Rotations by 90 degrees and mirrors move whole pixels: those images skip the grid and keep their exact values.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Turn(NamedTuple):
 
 
 def turn_of(matrix: list[list[float]], size: Size) -> Turn | None:
-    """The symmetry that a 3x3 matrix on points (x, y, 1) is, if it is exactly one and keeps the frame's shape."""
+    """The symmetry given by a 3x3 matrix on points (x, y, 1), if it is exactly one and keeps the frame's shape."""
     (xx, xy, x), (yx, yy, y), _ = matrix
     if x or y:
         return None
@@ -40,7 +40,7 @@ def turn_of(matrix: list[list[float]], size: Size) -> Turn | None:
 
 
 class View(NamedTuple):
-    """What a geometry makes of a batch; `inside` tells which pixels show the source, not what lies beyond it."""
+    """A batch after a geometry; `inside` marks the pixels that come from inside the source."""
 
     images: Tensor  # B C H W
     labels: Tensor | None  # B H W
@@ -67,7 +67,7 @@ class SamplingGrid:
         return self._sample(maps, "bilinear")
 
     def nearest(self, labels: Tensor, *, ignore: int = 0) -> Tensor:
-        """Labels (B, H, W) of any integer type, `ignore` outside; ids below 2^24 survive the float on the way."""
+        """Labels (B, H, W) of any integer type, `ignore` outside; ids below 2^24 are exact in float32."""
         return self._sample(labels[:, None], "nearest")[:, 0].masked_fill(~self.inside, ignore)
 
     def apply(

@@ -11,13 +11,13 @@ from mona_train.augment.geometry import Geometry
 
 BRANCHES = (0.5, 0.25, 0.125, 0.125)  # the published chain of `elif random() > 0.5`
 ANGLES = (-20, 19)  # whole degrees, numpy.random.randint(-20, 20)
-CROP: Range = (0.8, 1.0)  # side of the crop; the published crop gave the image back as it was (difference 9)
+CROP: Range = (0.8, 1.0)  # side of the crop; the published crop returned the image unchanged (difference 9)
 
 
 def weak(generator: Generator, count: int, size: Size) -> Geometry:
     """One geometry per image of (rows, columns).
 
-    A frame that is not square keeps its shape: it is turned by 0 or 180 degrees only.
+    A frame that is not square keeps its shape: it is rotated by 0 or 180 degrees only.
     """
     branch = torch.multinomial(torch.tensor(BRANCHES), count, replacement=True, generator=generator)
     quarters = integers(generator, 0, 3, count)

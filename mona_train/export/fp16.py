@@ -1,4 +1,4 @@
-"""A graph in fp16, and what half-precision hardware would make of it, computed on a processor."""
+"""A graph in fp16, and a simulation of half-precision hardware on the CPU."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from mona_train.export.onnx import cleaned, copied, head, quiet, replace
 
 
 def to_fp16(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Weights and operators in half precision; slices and logits stay fp32, so that every engine is used alike.
+    """Weights and operators in half precision; slices and logits stay fp32, so that all engines are used alike.
 
     The last convolution stays fp32 too, as in int8: half precision has steps of 0.008 at a logit of 10, and rounding
-    decides between classes there.
+    would decide between classes there.
     """
     from onnxruntime.transformers.float16 import convert_float_to_float16
 

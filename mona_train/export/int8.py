@@ -3,7 +3,7 @@
 Activations have one scale each, weights one for every output channel; all are symmetric with zero point 0, which is
 what TensorRT supports, and biases stay float, because it dequantises int8 only.
 
-Three things cost accuracy, as measured on a U-Net trained on ACDC, and are dealt with:
+Three things cost accuracy on a U-Net trained on ACDC, and are avoided:
 - One scale for all channels of an activation wastes steps on the quiet ones.  Leaky ReLU, max pooling, linear resizing
   and concatenation let a positive factor of a channel pass, so it can move from one convolution to those that read it:
   the network stays the same, and all channels use the whole range (cross-layer equalisation, Nagel et al. 2019).
@@ -30,7 +30,7 @@ BATCH = 4
 ENDS = np.linspace(0.3, 1.0, 29)  # where a range may end, as shares of the largest value
 SAMPLED = 20_000  # values of an activation that are looked at in every batch
 PASSES_FACTORS = ("LeakyRelu", "MaxPool", "Resize")
-# A channel that is silent on the slices seen may speak on others: it is made at most this many times louder.
+# A channel that is near zero on these slices may not be on others: it is scaled up by at most this factor.
 LOUDEST = 100
 Array = NDArray[np.float32]
 
@@ -101,7 +101,7 @@ def _readers(model: onnx.ModelProto, name: str, first: int = 0) -> Iterator[tupl
 
 
 def _activated(model: onnx.ModelProto, name: str) -> str:
-    """A convolution's result as others read it: after its activation, where it has one."""
+    """A convolution's result as the next layers read it: after its activation, if it has one."""
     after = [node for node in model.graph.node if name in node.input]
     return str(after[0].output[0] if len(after) == 1 and after[0].op_type == "LeakyRelu" else name)
 

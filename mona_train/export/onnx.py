@@ -1,4 +1,4 @@
-"""A network as an ONNX graph: logits only, any number of slices, fp32.  `half` and `quantise` make less of it."""
+"""A network as an ONNX graph: logits only, any number of slices, fp32.  `fp16` and `int8` make it smaller."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 OPSET = 20
-MOST = 4096  # slices at a time that the graph is exported for
+MOST = 4096  # the largest batch that the graph is exported for
 
 
 class Logits(nn.Module):  # type: ignore[misc]
-    """The network without the features that only training looks at."""
+    """The network without the features, which only training uses."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Logits(nn.Module):  # type: ignore[misc]
 def to_onnx(network: nn.Module, size: tuple[int, int]) -> onnx.ModelProto:
     """The network in evaluation mode: no dropout, batch norm folded into the convolutions (by onnxscript)."""
     batch = torch.export.Dim("batch", min=1, max=MOST)
-    example = torch.zeros(2, 1, *size)  # of one slice the exporter would take "one" for a constant
+    example = torch.zeros(2, 1, *size)  # with a single slice the exporter would take 1 for a constant
     plain = Logits(network).cpu().float().eval()
     with quiet(), torch.no_grad():
         program = torch.onnx.export(
@@ -49,7 +49,7 @@ def to_onnx(network: nn.Module, size: tuple[int, int]) -> onnx.ModelProto:
 
 
 def cleaned(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Without the exporter's notes: they hold paths of this machine, and differ from one export to the next."""
+    """Without the exporter's notes, which contain paths of this machine and differ between exports."""
     graph = model.graph
     for part in (model, graph, *graph.node, *graph.initializer, *graph.input, *graph.output, *graph.value_info):
         part.ClearField("doc_string")
@@ -62,13 +62,13 @@ def cleaned(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _sort(graph: onnx.GraphProto) -> None:
-    """Nodes after what they need: the standard asks for it, converters append theirs at the end."""
+    """Sort nodes after their inputs, as the standard requires; converters append theirs at the end."""
     known = {value.name for value in (*graph.input, *graph.initializer)} | {""}
     waiting, ordered = list(graph.node), []
     while waiting:
         ready = [node for node in waiting if known.issuperset(node.input)]
         if not ready:
-            raise ValueError(f"nothing gives what {waiting[0].name} needs")
+            raise ValueError(f"no node computes the inputs of {waiting[0].name}")
         ordered += ready
         known |= {name for node in ready for name in node.output}
         waiting = [node for node in waiting if not known.issuperset(node.output)]
@@ -81,14 +81,14 @@ def _drop_unused(graph: onnx.GraphProto) -> None:
 
 
 def replace(field: Any, parts: list[Any]) -> None:
-    """What a repeated field holds.  Copies first: the parts may lie in the field itself, and clearing it frees them."""
+    """Replace the contents of a repeated field.  Copies first: clearing the field would free parts that are in it."""
     copies = [type(part).FromString(part.SerializeToString()) for part in parts]
     del field[:]
     field.extend(copies)
 
 
 def head(model: onnx.ModelProto) -> onnx.NodeProto:
-    """The convolution that makes the logits."""
+    """The convolution that computes the logits."""
     found: onnx.NodeProto = next(node for node in model.graph.node if "logits" in node.output)
     return found
 
@@ -101,7 +101,7 @@ def copied(model: onnx.ModelProto) -> onnx.ModelProto:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Exporter and converters log and print as they go; what goes wrong is raised as well."""
+    """Silence the exporter and the converters, which log and print; errors are still raised."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:

@@ -1,4 +1,4 @@
-"""Whether a graph is one that TensorRT 11 builds: a graph of ours that is not is a bug of ours, found at export.
+"""Whether TensorRT 11 can build a graph: if it cannot build one of ours, that is a bug, and export finds it.
 
 From the operator table of TensorRT's ONNX parser (opsets 9 to 25) and "Explicit Quantization" of its documentation.
 """
@@ -19,37 +19,37 @@ OPSETS = range(9, 26)
 
 
 def check_for_tensorrt(model: onnx.ModelProto) -> None:
-    """Operators, types, ranks and quantisation that TensorRT takes."""
+    """Check for operators, types, ranks and quantisation that TensorRT does not support."""
     graph = model.graph
     for opset in model.opset_import:
         if opset.domain not in ("", "ai.onnx") or opset.version not in OPSETS:
             found = f"{opset.domain or 'ai.onnx'} {opset.version}"
             _refuse(f"expected operators of ai.onnx {OPSETS[0]} to {OPSETS[-1]}, found {found}")
-    strange = sorted({node.op_type for node in graph.node} - OPERATORS)
-    if strange:
-        _refuse(f"operators that were not checked against TensorRT: {', '.join(strange)}")
+    unknown = sorted({node.op_type for node in graph.node} - OPERATORS)
+    if unknown:
+        _refuse(f"operators that were not checked against TensorRT: {', '.join(unknown)}")
     constants = {tensor.name: tensor for tensor in graph.initializer}
     kinds = {name: tensor.data_type for name, tensor in constants.items()}
     for value in (*graph.input, *graph.value_info, *graph.output):
         kind = value.type.tensor_type
         kinds[value.name] = kind.elem_type
         if kind.HasField("shape") and not all(size.HasField("dim_value") for size in kind.shape.dim[1:]):
-            _refuse(f"sizes of {value.name} are not known before it runs, and only the number of slices may be open")
+            _refuse(f"the sizes of {value.name} are not fixed; only the number of slices may vary")
     known = {value.name for value in (*graph.value_info, *graph.output) if value.type.tensor_type.HasField("shape")}
     for node in graph.node:
         for name in node.output:
             if name not in known:
-                _refuse(f"the rank of {name} is not known before it runs")
+                _refuse(f"the rank of {name} is not fixed")
         odd = [name for name in (*node.input, *node.output) if name and kinds.get(name) not in TYPES]
         if odd:
-            _refuse(f"{odd[0]} has a type that it does not compute with")
+            _refuse(f"{odd[0]} has a type that TensorRT does not support")
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
             _check_pair(node, constants, kinds)
         elif node.op_type == "Resize":
             _check_resize(node)
         elif node.op_type != "Cast" and len({kinds[name] for name in (*node.input, *node.output) if name}) > 1:
             _refuse(
-                f"{node.name} is a {node.op_type} of mixed types, and a strongly typed network casts nothing by itself"
+                f"{node.name} is a {node.op_type} of mixed types, and a strongly typed network has no implicit casts"
             )
 
 
@@ -60,20 +60,20 @@ def _check_pair(node: onnx.NodeProto, constants: dict[str, onnx.TensorProto], ki
     if kinds[quantised] != TensorProto.INT8:
         _refuse(f"{node.name}: {quantised} is not int8")
     if scale not in constants or zero not in constants:
-        _refuse(f"{node.name}: its scale or its zero point is not a constant")
+        _refuse(f"{node.name}: the scale or zero point is not a constant")
     scales = numpy_helper.to_array(constants[scale])
     if numpy_helper.to_array(constants[zero]).any() or not (np.isfinite(scales) & (scales > 0)).all():
         _refuse(f"{node.name}: expected zero points of 0 and positive scales")
     axis = next((helper.get_attribute_value(a) for a in node.attribute if a.name == "axis"), 1)
     if scales.ndim and (axis != 0 or given not in constants):
-        _refuse(f"{node.name}: a scale for each channel is for weights, along axis 0")
+        _refuse(f"{node.name}: only weights can have a scale per channel, along axis 0")
 
 
 def _check_resize(node: onnx.NodeProto) -> None:
     found = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     mode, coordinates = (found.get(key, b"?").decode() for key in ("mode", "coordinate_transformation_mode"))
     if mode != "linear" or coordinates not in COORDINATES:
-        _refuse(f"{node.name} is a {mode} Resize with {coordinates}")
+        _refuse(f"{node.name} is an unsupported Resize ({mode}, {coordinates})")
 
 
 def _refuse(what: str) -> None:

@@ -1,1 +1,1 @@
-"""The losses of all methods, each a function of tensors, or a module where it has memory."""
+"""The losses of all methods: functions of tensors, or modules if they have memory."""

@@ -1,7 +1,7 @@
-"""The windows that the local loss compares (method 3.4): a grid of places, a little off it in each step.
+"""The windows that the local loss compares (method 3.4): a regular grid, jittered a little in each step.
 
-Window i lies at the same place in every image and in both networks, and in later steps not far from there: so crops
-of one index are comparable, which the published code's reshape made them not (difference 8).
+Window i is at the same place in every image and in both networks, and close to it in later steps.  So crops with the
+same index are comparable, which they were not after the published code's reshape (difference 8).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Windows:
     def of(self, maps: Tensor) -> Tensor:
         """Windows (B, n, C, h, w) of maps (B, C, H, W); differentiable.
 
-        One gather: with the pooling, 15 ms there and back for 6 maps of 4 x 256 x 256 on one core; 66 ms for slices and
-        a stack, whose backward pass writes a full-size gradient 36 times.
+        One gather: with the pooling, 15 ms forward and backward for 6 maps of 4 x 256 x 256 on one core; 66 ms for
+        slices and a stack, whose backward pass writes a full-size gradient 36 times.
         """
         if maps.ndim != 4 or tuple(maps.shape[2:]) != self.size:
             raise ValueError(f"expected maps (B, C, {self.size[0]}, {self.size[1]}), found {tuple(maps.shape)}")
@@ -47,7 +47,7 @@ class Windows:
 
 
 def draw_windows(generator: Generator, size: Size, *, per_side: int = 6, jitter: float = 1 / 16) -> Windows:
-    """per_side x per_side windows whose origins span the frame, each moved by up to `jitter` frames and kept inside."""
+    """per_side x per_side windows that span the frame, each moved by up to `jitter` frames but kept inside."""
     if min(size) < SHARE or per_side < 1:
         raise ValueError(f"expected at least {SHARE} x {SHARE} pixels and one window, found {size} and {per_side}")
     side = (size[0] // SHARE, size[1] // SHARE)

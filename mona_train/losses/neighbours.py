@@ -1,4 +1,4 @@
-"""L_nn, diversity (method 4.5): the student moves towards what the teacher finds near, in other slices."""
+"""L_nn, diversity (method 4.5): the student moves towards the teacher's nearest neighbours in other slices."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from mona_train.methods.bank import Bank
 def nearest_neighbours(
     student: Tensor, teacher: Tensor, bank: Bank, tags: Tensor | None = None, *, k: int = 5
 ) -> Tensor:
-    """Mean over images and their k neighbours z of |u - z|^2 = 2 - 2 u.z, u being the student's and of length 1.
+    """Mean over images and their k neighbours z of |u - z|^2 = 2 - 2 u.z, where u is the student's and has length 1.
 
     student u, teacher v: B D; tags (B, n) say which slices an image shows (negative: unknown).  The neighbours are
-    v's: the published code searched with the student, measured the teacher, and had no gradient (difference 3).  Rows
-    that show one of the same slices do not count.  An image with fewer than k other rows takes those there are; one
+    those of v: the published code searched with the student, measured the teacher, and had no gradient (difference 3).
+    Rows that show one of the same slices are excluded.  An image with fewer than k other rows uses all of them; one
     with none is left out.
     """
     if student.shape != teacher.shape or (tags is not None and (tags.ndim, len(tags)) != (2, len(student))):

@@ -1,4 +1,4 @@
-"""Relational similarity (method 3.3, 3.4): the student should find the bank's rows as alike as the teacher does."""
+"""Relational similarity (method 3.3, 3.4): the student learns the teacher's similarities to the rows of the bank."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch import Tensor
 def relational_kl(
     student: Tensor, teacher: Tensor, bank: Tensor, *, t_student: float = 0.1, t_teacher: float = 0.01
 ) -> Tensor:
-    """KL(teacher || student), averaged over rows; gradient reaches `student` alone.
+    """KL(teacher || student), averaged over rows; only `student` gets a gradient.
 
     Global: u, v (B, D) against rows (R, D).  Local: u, v (B, n, D) against (R, n, D), crop i only with the bank's
-    crops of index i: B n R logits.  The paper writes the KL the other way round and of logarithms; ISD, whose loss
-    this is, and the published code have the teacher as target.
+    crops of index i: B n R logits.  The paper writes the KL in the other direction and of logarithms; ISD, where
+    this loss comes from, and the published code have the teacher as target.
     """
     if student.shape != teacher.shape or student.shape[1:] != bank.shape[1:]:
         shapes = ", ".join(str(tuple(t.shape)) for t in (student, teacher, bank))

@@ -1,4 +1,4 @@
-"""Cross-entropy on pseudo-labels (method 4.3), weighted by how sure the teacher is of the image, or of the pixel."""
+"""Cross-entropy on pseudo-labels (method 4.3), weighted by the teacher's confidence in the image or the pixel."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ IGNORE = -1  # a pixel without a pseudo-label
 def unsupervised(
     logits: Tensor, labels: Tensor, confidence: Tensor, *, sure: float = 0.97, by: Literal["image", "pixel"] = "image"
 ) -> Tensor:
-    """Mean over the pixels that have a pseudo-label (decision 3) of w CE.
+    """Mean of w CE over the pixels that have a pseudo-label (decision 3).
 
-    by image: w is the share of sure pixels of the image (ReCo); by pixel: 1 where the teacher is sure, 0 elsewhere
-    (FixMatch).
+    by image: w is the fraction of confident pixels in the image (ReCo); by pixel: 1 where the teacher is confident,
+    0 elsewhere (FixMatch).
     logits B C H W, labels and confidence B H W.
     """
     known = labels != IGNORE

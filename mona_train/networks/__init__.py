@@ -1,4 +1,4 @@
-"""Networks: the U-Net that every method of the paper's tables shares."""
+"""Networks: the U-Net that all methods share, and the heads on top of it."""
 
 from mona_train.networks.unet import UNet, UNetOutput
 

@@ -1,6 +1,6 @@
 """Heads that embed a slice, or windows of its prediction, as 512 numbers (method 2.2).
 
-Every linear layer keeps its bias, also before a norm that makes it useless: those are the published counts.
+Every linear layer has a bias, even before a norm that cancels it, to match the published parameter counts.
 Batch norm over a batch of six is noisy, hence the choice of norm.
 """
 
@@ -17,7 +17,7 @@ CELLS = 8  # a window becomes 8 x 8 cells of 8 numbers each: 512, whatever the n
 
 
 class MLP(nn.Sequential):  # type: ignore[misc]
-    """Linear, norm, ReLU, linear; rows (..., inputs) with any leading axes, which share one batch norm."""
+    """Linear, norm, ReLU, linear; rows (..., inputs) with any leading axes, over which batch norm is computed."""
 
     def __init__(self, inputs: int, dim: int = DIM, *, norm: Norm = "bn") -> None:
         super().__init__(nn.Linear(inputs, dim), _norm(norm, dim), nn.ReLU(), nn.Linear(dim, dim))
@@ -34,7 +34,7 @@ class ProjectionHead(MLP):
 
 
 class Predictor(MLP):
-    """h', the student's alone: without it, student and teacher could agree on a constant."""
+    """h', for the student only: without it, student and teacher could agree on a constant."""
 
     def __init__(self, dim: int = DIM, *, norm: Norm = "bn") -> None:
         super().__init__(dim, dim, norm=norm)
@@ -60,5 +60,5 @@ class LocalPredictor(Predictor):
 
 def _norm(norm: Norm, features: int) -> nn.Module:
     if norm not in get_args(Norm):
-        raise ValueError(f"expected norm to be one of {', '.join(get_args(Norm))}, found {norm!r}")
+        raise ValueError(f"norm must be one of {', '.join(get_args(Norm))}, found {norm!r}")
     return {"bn": nn.BatchNorm1d, "ln": nn.LayerNorm, "none": nn.Identity}[norm](features)

@@ -13,10 +13,10 @@ from mona_train.networks.unet import CHANNELS
 
 
 class RepresentationHead(nn.Module):  # type: ignore[misc]
-    """Parameters are the factors of the published feature pyramid, which shape how it learns; their product is used.
+    """The parameters are the factors of the published feature pyramid, which affect training; their product is used.
 
-    Coarsest level first: x <- x + W_l x, raise x, put the next level below it, and W_4 to `dim` at full size.  All
-    are 1x1 without bias.  Upsampling acts on channels one by one and so changes places with the mixing of channels.
+    Coarsest level first: x <- x + W_l x, upsample x, append the next level, and W_4 to `dim` at full size.  All
+    are 1x1 without bias.  Upsampling acts on each channel separately and so commutes with mixing channels.
     The student's predictor is two more dim x dim factors, as published; the teacher has none.
     """
 
@@ -33,7 +33,7 @@ class RepresentationHead(nn.Module):  # type: ignore[misc]
     def collapsed(self, *, predict: bool = True) -> Tensor:
         """The head as one matrix (sum of channels, dim), differentiable; `predict=False` stops before the predictor."""
         product = self.project.weight
-        with torch.autocast(product.device.type, enabled=False):  # rounding once, not at each of seven factors
+        with torch.autocast(product.device.type, enabled=False):  # round once, not after each of seven factors
             for layer in self.predictor if predict else ():
                 product = layer.weight @ product
             return _Mixed.apply(product.T, *(layer.weight for layer in self.mix))
@@ -47,7 +47,7 @@ class _Mixed(torch.autograd.Function):  # type: ignore[misc]
     """A matrix (sum of channels, dim) behind x <- x + W_l x of every level: its first n rows times I + W_l^T, for each
     W_l (n, n), the last one first.
 
-    By hand, because autograd would copy the rows that a level leaves alone, and add up their gradients, at each.
+    Written by hand, because autograd would copy the rows that a level does not change, and add up their gradients.
     """
 
     @staticmethod

@@ -72,9 +72,9 @@ class Block(nn.Sequential):  # type: ignore[misc]
 
 
 class Up(nn.Module):  # type: ignore[misc]
-    """Fewer channels (1x1), then bilinear x2 with corners aligned, then the skip in front of it.
+    """Fewer channels (1x1), bilinear x2 with aligned corners, then concatenation behind the skip connection.
 
-    The published options say `bilinear: False`; the flag never arrives, and bilinear is what was trained.
+    The published options say `bilinear: False`, but the flag is never used: bilinear is what was trained.
     """
 
     def __init__(self, deep: int, skip: int) -> None:

@@ -1,4 +1,4 @@
-"""The embedded data set: short-axis cine MR stacks of a beating heart, drawn in millimetres from a seed.
+"""The built-in data set: short-axis cine MR stacks of a beating heart, drawn in millimetres from a seed.
 
 It stands in for ACDC (five equal groups of patients, two frames each) in the demo and in the tests. The heart is
 a set of closed contours in polar coordinates about the left ventricle, laid over a thorax made of ellipses.

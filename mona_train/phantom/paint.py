@@ -1,4 +1,4 @@
-"""The picture a scanner takes: thorax, heart and their look-alikes, then bias field and noise."""
+"""The image that a scanner takes: thorax, heart and similar-looking organs, then bias field and noise."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ORGANS: tuple[Organ, ...] = (
 
 
 def thorax(grid: Grid, tones: Tones, rng: Generator) -> Array:
-    """Everything but the heart: chest wall, lungs with vessels, and the neighbours taken for a ventricle."""
+    """Everything but the heart: chest wall, lungs with vessels, and organs that can be mistaken for a ventricle."""
     x, y, pixel, shape = grid.x, grid.y, grid.pixel, grid.x.shape
     stack = np.linspace(0, 1, shape[0], dtype=np.float32)[:, None, None]
     skin = ellipse(x, y, rng.normal([28, 22], 9).tolist(), rng.normal([152, 112], 8).tolist(), rng.normal(0, 0.15))
@@ -71,7 +71,7 @@ def thorax(grid: Grid, tones: Tones, rng: Generator) -> Array:
 
 
 def loop(rng: Generator) -> Organ:
-    """A round, bright, thick-walled pool (bowel, a varix) below or beside the heart: an LV that is none."""
+    """A round, bright, thick-walled pool (bowel, a varix) below or beside the heart, which looks like an LV."""
     angle, away, radius = rng.uniform(-0.7, 2.8), rng.uniform(64, 100), rng.uniform(8, 22)
     radii = radius, radius * rng.uniform(0.7, 1)
     centre = away * math.cos(angle), away * math.sin(angle)
@@ -93,7 +93,7 @@ def paint_heart(picture: Array, grid: Grid, lines: Outlines, tones: Tones, rng: 
     over(picture, cover(rho - surface, soft) * ventricle, tones["muscle"])
     over(picture, cover(rho - surface, soft) * atrium, tones["mediastinum"])
 
-    # Trabeculae and papillary muscles are dark, yet part of the pool: so ACDC draws them.
+    # Trabeculae and papillary muscles are dark, but part of the pool, as in ACDC's labels.
     trabeculae = np.clip(0.8 * ripple - 0.5, 0, 1)
     crescent = lines.free_wall - lines.epi
     in_rv = cover(rho - lines.free_wall, soft) * cover(lines.epi - rho, soft) * (crescent > 0.3) * (ventricle | atrium)
@@ -118,7 +118,7 @@ def paint_heart(picture: Array, grid: Grid, lines: Outlines, tones: Tones, rng: 
 
 
 def acquire(picture: Array, grid: Grid, scanner: Generator, noise: Generator) -> NDArray[np.int16]:
-    """What the scanner makes of it: point spread, coil sensitivity, contrast, Rician noise, units of its own."""
+    """What the scanner does: point spread, coil sensitivity, contrast, Rician noise, units of its own."""
     blur = scanner.uniform(0.1, 0.25)  # wraps round at the borders, as a field of view does
     for axis in (1, 2):
         picture = (1 - 2 * blur) * picture + blur * (np.roll(picture, 1, axis) + np.roll(picture, -1, axis))

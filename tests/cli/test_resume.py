@@ -166,7 +166,7 @@ def test_a_run_goes_on_where_its_data_has_moved(place: Path, short: Path, tmp_pa
     run = copy_of(short, "moved")
     facts = json.loads((run / "resolved.json").read_text())
     (run / "resolved.json").write_text(json.dumps({**facts, "data": "/nowhere/hearts", "cache": "/nowhere/c/h"}))
-    refused(mona(tmp_path, "train", "--resume", run), "/nowhere/hearts is not there", "--data FOLDER")
+    refused(mona(tmp_path, "train", "--resume", run), "/nowhere/hearts does not exist", "--data FOLDER")
     shutil.copytree(place / "hearts", tmp_path / "now")
     done = mona(tmp_path, "train", "--resume", run, "--data", "now")
     assert done.code == 0, done.err
@@ -206,7 +206,7 @@ def test_what_cannot_change_on_a_resume_is_refused_not_ignored(words: list[str],
 def test_a_split_cannot_change_in_the_middle_of_a_run(place: Path, short: Path) -> None:
     run = copy_of(short, "edited")
     (run / "run.toml").write_text((run / "run.toml").read_text().replace("ratio = 0.4", "ratio = 0.6"))
-    refused(mona(place, "train", "--resume", run), "ratio = 0.6", "began with 0.4")
+    refused(mona(place, "train", "--resume", run), "ratio = 0.6", "started with 0.4")
 
 
 def test_a_damaged_resolved_json_is_one_sentence(place: Path, short: Path) -> None:
@@ -297,7 +297,7 @@ def test_too_little_memory_is_one_sentence(error: Exception, place: Path, monkey
         raise error
 
     monkeypatch.setattr("mona_train.engine.session.Session.__init__", full)
-    refused(mona(place, *SHORT, "--out", "runs/no"), "not enough memory", "width of 0.25", "batch")
+    refused(mona(place, *SHORT, "--out", "runs/no"), "not enough memory", "width 0.25", "batch")
 
 
 NONSENSE = [
