@@ -32,10 +32,10 @@ def test_another_grid_is_refused_with_both_described(change):
         affine[:3, 3] += change
     else:
         affine[:3, :3] = affine[:3, :3] @ change[:3, :3]
-    with pytest.raises(InputError, match=r"not on one grid: 4x5x6 voxels .* against 4x5x6 voxels"):
+    with pytest.raises(InputError, match=r"not on the same grid: 4x5x6 voxels .* and 4x5x6 voxels"):
         on_grid_of(replace(SCAN, affine=affine), SCAN)
 
 
 def test_another_shape_is_refused():
-    with pytest.raises(InputError, match="not on one grid"):
+    with pytest.raises(InputError, match="not on the same grid"):
         on_grid_of(Volume(SCAN.voxels[:, :, :5], AFFINE), SCAN)

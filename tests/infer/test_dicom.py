@@ -197,7 +197,7 @@ def test_jitter_below_a_millimetre_is_read_with_a_note(tmp_path, by):
     volume = read(tmp_path)
     np.testing.assert_array_equal(volume.voxels, scan((6, 5, 8)))
     np.testing.assert_allclose(volume.affine, AXIAL, atol=1e-9)
-    assert volume.notes == (f"slices lie up to {np.linalg.norm(by):.2f} mm off an even stack: read as 2.5 mm apart",)
+    assert volume.notes == (f"slices are up to {np.linalg.norm(by):.2f} mm off an even spacing: read as 2.5 mm apart",)
 
 
 def test_jitter_of_a_millimetre_is_refused_however_thick_the_slices(tmp_path):
@@ -245,7 +245,7 @@ def test_two_versions_of_one_image_are_refused(tmp_path, what):
     else:
         ds.ImagePositionPatient = [0, 0, 99]
     ds.save_as(tmp_path / "again.dcm")
-    refused(tmp_path, files[2], tmp_path / "again.dcm", "two versions of one image")
+    refused(tmp_path, files[2], tmp_path / "again.dcm", "different versions of the same image")
 
 
 @pytest.mark.parametrize("compress", [None, RLELossless], ids=["plain", "rle"])
@@ -254,7 +254,7 @@ def test_exact_copies_are_read_once_with_a_note(tmp_path, compress):
     shutil.copy(files[2], tmp_path / "a" / "again.dcm")
     volume = read(tmp_path)
     np.testing.assert_array_equal(volume.voxels, scan())
-    assert volume.notes == (f"passed over 1 file(s) that are exact copies, such as {tmp_path / 'a' / 'again.dcm'}",)
+    assert volume.notes == (f"skipped 1 file(s) that are exact copies, such as {tmp_path / 'a' / 'again.dcm'}",)
     for file in files:
         (tmp_path / "b").mkdir(exist_ok=True)
         shutil.copy(file, tmp_path / "b")
@@ -269,7 +269,7 @@ def test_zeros_after_the_pixels_are_read_with_a_note(tmp_path):
     files = write_series(tmp_path, scan(), AXIAL, PixelData=padding, DataSetTrailingPadding=bytes(300))
     volume = read(tmp_path)
     np.testing.assert_array_equal(volume.voxels, scan())
-    assert volume.notes == (f"1 file(s) have zeros after the pixels, which were left out (60 bytes in {files[2]})",)
+    assert volume.notes == (f"1 file(s) have zeros after the pixels, which were ignored (60 bytes in {files[2]})",)
     ds = pydicom.dcmread(files[2])
     ds.PixelData = ds.PixelData[:-2] + b"\1\0"
     ds.save_as(files[2])
@@ -282,7 +282,7 @@ def test_one_plane_at_two_places_is_refused(tmp_path):
     beside = AXIAL.copy()
     beside[0, 3] += 50
     write_series(tmp_path / "b", scan(), beside, SeriesInstanceUID=uid, InstanceNumber=lambda k: 50 + k)
-    refused(tmp_path, "one plane at different places")
+    refused(tmp_path, "same plane at different positions")
 
 
 # Mixed and incomplete series
@@ -339,7 +339,7 @@ def test_missing_tags_are_named_with_their_file(tmp_path, keyword):
         ({"RescaleSlope": 0}, "rescale slope"),
         ({"RescaleSlope": "1e300"}, "rescale slope"),
         ({"NumberOfFrames": 2}, "functional groups"),
-        ({"NumberOfFrames": 2**31 - 1}, "have no room"),
+        ({"NumberOfFrames": 2**31 - 1}, "too many for a file"),
         ({"Rows": 4}, "need"),
         ({"Rows": 65535, "Columns": 65535}, "need"),
         ({"PixelData": None}, "pixel data"),
@@ -373,8 +373,8 @@ def test_the_largest_series_is_read_and_the_others_listed(three_series):
     np.testing.assert_array_equal(volume.voxels, scan((6, 5, 7), seed=2))
     (note,) = volume.notes
     for word in (
-        "2 'T1 axial' with 7 of 6x5 pixels",
-        "the most",
+        "2 'T1 axial' with 7 slice(s) of 6x5 pixels",
+        "the largest",
         "1 'scout' with 3",
         "3 'synthetic' with 4",
         "--series",
@@ -459,7 +459,7 @@ def test_same_position_and_time_is_a_duplicate_whatever_the_numbers(tmp_path, cl
 def test_a_cine_with_a_file_missing_is_refused(tmp_path):
     write_cine(tmp_path, scan((6, 5, 4, 3)), TriggerTime=lambda k, t: t)
     next(tmp_path.glob("*-2-1")).unlink()
-    refused(tmp_path, "most positions have 3 frames but 2", frame=0)
+    refused(tmp_path, "most positions have 3 frames, but that of", frame=0)
 
 
 def test_one_frame_needs_no_choice(tmp_path):
@@ -641,7 +641,7 @@ def test_enhanced_checks_are_the_classic_ones(tmp_path):
     write_enhanced(path, voxels, AXIAL, order=[(k, 0) for k in (0, 1, 2, 2)])
     refused(path, "frame 3 and", "frame 4 show the same position")
     write_enhanced(path, voxels, AXIAL, NumberOfFrames=9)
-    refused(path, "NumberOfFrames says 9 but 8")
+    refused(path, "NumberOfFrames is 9 but 8")
     write_enhanced(path, voxels, AXIAL, SharedFunctionalGroupsSequence=None)
     refused(path, "ImageOrientationPatient (0020,0037)")
 
@@ -720,20 +720,20 @@ def test_a_deflated_bomb_stops_at_the_budget(tmp_path):
     start = 144 + struct.unpack("<L", data[140:144])[0]
     packer = zlib.compressobj(wbits=-15)
     file.write_bytes(data[:start] + packer.compress(bytes(4 * BUDGET)) + packer.flush())
-    refused(file, "inflates beyond")
+    refused(file, "unpacks to more than the budget")
 
 
 @pytest.mark.parametrize("content", [{}, {"a.txt": b"hello", "b.dcm": b"", "c": b"\0" * 200}], ids=["empty", "text"])
 def test_folders_without_images_are_refused(tmp_path, content):
     for name, data in content.items():
         (tmp_path / name).write_bytes(data)
-    refused(tmp_path, tmp_path, "no DICOM image")
+    refused(tmp_path, tmp_path, "is a DICOM image")
 
 
 def test_paths_that_are_no_scan_are_refused(tmp_path):
     (tmp_path / "note.txt").write_text("hello")
     (tmp_path / "DICOMDIR").write_bytes(bytes(128) + b"DICM")
-    refused(tmp_path / "nothing", "no such file")
+    refused(tmp_path / "nothing", "does not exist")
     refused(tmp_path / "note.txt", "not a DICOM file")
     refused(tmp_path / "DICOMDIR", "index")
 

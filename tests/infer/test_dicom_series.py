@@ -39,14 +39,14 @@ def test_series_of_one_name_are_listed_with_uid_slices_and_size(twins):
         with pytest.raises(InputError) as caught:
             read_volume(twins, series=wanted)
         for uid, slices in ((A, 5), (B, 3)):
-            assert f"7 'T2 SA' with {slices} of 16x14 pixels (UID {uid})" in str(caught.value)
+            assert f"7 'T2 SA' with {slices} slice(s) of 16x14 pixels (UID {uid})" in str(caught.value)
     np.testing.assert_array_equal(read_volume(twins, series=B).voxels, scan(3, 2))
 
 
 def test_a_tie_of_such_series_names_their_uids(twins):
     for file in sorted((twins / "a").iterdir())[3:]:
         file.unlink()
-    with pytest.raises(InputError, match=rf"none with the most slices .*UID {A}.*UID {B}"):
+    with pytest.raises(InputError, match=rf"several series of the same size .*UID {A}.*UID {B}"):
         read_volume(twins)
 
 
@@ -67,7 +67,7 @@ def test_a_damaged_file_of_another_series_does_not_block_the_chosen_one(twins, h
         volume = read_volume(twins, series=wanted)
         np.testing.assert_array_equal(volume.voxels, scan(5, 1))
         if how != "pixels":  # whose damage only shows when it is read
-            assert f"passed over 1 damaged file(s) of other series, such as {victim}" in volume.notes
+            assert f"skipped 1 damaged file(s) of other series, such as {victim}" in volume.notes
     with pytest.raises(InputError, match=str(victim)):
         read_volume(twins, series=B)
 
@@ -90,7 +90,7 @@ def test_a_damaged_file_still_counts_for_its_series(twins):
     victim.write_bytes(DAMAGE["header"](victim.read_bytes()))
     for file in ("0002.dcm", "0003.dcm"):
         (twins / "a" / file).unlink()
-    with pytest.raises(InputError, match="none with the most slices"):
+    with pytest.raises(InputError, match="several series of the same size"):
         read_volume(twins)
     (victim.with_name("0000.dcm")).unlink()
     (victim.with_name("0001.dcm")).unlink()
@@ -130,7 +130,7 @@ def test_series_are_listed_with_what_the_reader_finds(mixed, capsys, packed, tmp
                 archive.write(file, file.relative_to(mixed))
     report = listing(path, capsys)
     assert [one["uid"] for one in report["series"]] == ["1.2.3.4", A, B, "1.2.3.3"]
-    assert "passed over 1 file(s)" in report["notes"][0]
+    assert "skipped 1 file(s)" in report["notes"][0]
     rgb, *readable = report["series"]
     assert "not grey values" in rgb["problem"]
     assert rgb["slices"] is None
@@ -163,5 +163,5 @@ def test_the_list_needs_no_torch(twins):
 
 
 def test_a_folder_without_dicom_is_refused(tmp_path):
-    with pytest.raises(InputError, match="no DICOM image"):
+    with pytest.raises(InputError, match="is a DICOM image"):
         app(["data", "series", str(tmp_path)], standalone_mode=False)

@@ -122,7 +122,7 @@ def test_damage_at_the_end_leaves_nothing_although_frames_were_done(here):
     data = gzip.compress(gzip.decompress((here / "cine.nii.gz").read_bytes())[:-100])
     (here / "cut.nii.gz").write_bytes(data)
     before = sorted(here.rglob("*"))
-    with pytest.raises(InputError, match="damaged or cut short"):
+    with pytest.raises(InputError, match="damaged or truncated"):
         mona("cut.nii.gz", "--out", "m.nii.gz", "--frame", "all", "--probabilities", "maps")
     assert [p for p in sorted(here.rglob("*")) if p.is_file() and p not in before] == []
     (here / "scans").mkdir()

@@ -75,7 +75,7 @@ def test_sizes_are_shown_so_that_they_differ():
     assert sizes_in_words(100_000_001, 100_000_000) == ("0.100000001 GB", "0.100000000 GB")
     assert sizes_in_words(100_000_001, 99_999_999) == ("100.000001 MB", "99.999999 MB")
     words = str(TooLarge("scan.nii.gz", 104_000_000, 101_000_000, "crop it"))
-    assert words == "scan.nii.gz needs 0.104 GB of memory, 0.101 GB can be used; crop it"
+    assert words == "scan.nii.gz needs 0.104 GB of memory, but only 0.101 GB can be used; crop it"
 
 
 def test_what_is_needed_does_not_follow_what_is_allowed(tmp_path, monkeypatch):

@@ -112,7 +112,7 @@ def test_a_modality_that_contradicts_the_model_is_refused_unless_forced(here):
 def test_a_scan_unlike_training_is_segmented_with_a_warning(here, capsys):
     models.write(here / "far.onnx", replace(models.TASK, seen={"in-plane spacing": (0.3, 0.4)}))
     mona("scan.nii.gz", "--out", "mask.nii.gz", "--model", "far.onnx")
-    assert "warning: scan: its in-plane spacing is 1.5 mm, in training it was 0.3 to 0.4" in capsys.readouterr().err
+    assert "warning: scan: its in-plane spacing is 1.5 mm; in training it was 0.3 to 0.4" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -243,22 +243,25 @@ def test_leftovers_of_killed_processes_go_and_those_at_work_stay(folder):
     [
         (["nowhere.nii.gz", "--out", "m.nii.gz"], "does not exist"),
         (["scan.nii.gz", "--out", "scan.nii.gz"], "the scan itself"),
-        (["scan.nii.gz", "--out", "mask.png"], "written as .nii"),
+        (["scan.nii.gz", "--out", "mask.png"], "must end in .nii"),
         (["scan.nii.gz", "--out", "m.nii.gz", "--stats", "s.txt"], "--stats FILE.json"),
         (["scan.nii.gz", "--out", "m.nii.gz", "--preview", "p.jpg"], "--preview FILE.png"),
-        (["scan.nii.gz", "--out", "m.nii.gz", "--reference", "no.nii"], "of --reference"),
-        (["scan.nii.gz", "--out", "m.nii.gz", "--model", "none.onnx"], "of --model"),
-        (["scan.nii.gz", "--out", "m.nii.gz"], "there is no model"),
+        (["scan.nii.gz", "--out", "m.nii.gz", "--reference", "no.nii"], "from --reference"),
+        (["scan.nii.gz", "--out", "m.nii.gz", "--model", "none.onnx"], "from --model"),
+        (["scan.nii.gz", "--out", "m.nii.gz"], "no model found"),
         (["scan.nii.gz", "--out", "m.nii.gz", "--frame", "3", "--model", "model.onnx"], "no frame 3"),
         (["scan.nii.gz", "--out", "m.nii.gz", "--max-ram", "some"], "2GB or 800MB"),
         (
             ["scan.nii.gz", "--out", "m.nii.gz", "--max-ram", "20MB", "--model", "model.onnx"],
             "--max-ram allows 20.00 MB",
         ),
-        (["scan.nii.gz", "--out", "m.nii.gz", "--reference", "small.nii", "--model", "model.onnx"], "not on one grid"),
+        (
+            ["scan.nii.gz", "--out", "m.nii.gz", "--reference", "small.nii", "--model", "model.onnx"],
+            "not on the same grid",
+        ),
         (["scan.nii.gz", "--out", "m.nii.gz", "--reference", "scan.nii.gz", "--model", "model.onnx"], "like a scan"),
         (["scan.nii.gz", "--out", "old.nii.gz", "--model", "model.onnx"], "--overwrite"),
-        ([".", "--out", "masks", "--model", "model.onnx"], "lies inside"),
+        ([".", "--out", "masks", "--model", "model.onnx"], "is inside"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -280,7 +283,7 @@ def test_which_model(here, monkeypatch):
     monkeypatch.setenv("MONA_MODEL", "runs/two")
     assert find_model().as_posix() == "runs/two/model.onnx"
     assert find_model(here / "model.onnx") == here / "model.onnx"
-    with pytest.raises(InputError, match="holds no model"):
+    with pytest.raises(InputError, match="contains no model"):
         find_model(here / "runs")
 
 
@@ -295,5 +298,5 @@ def test_within_max_ram_the_masks_are_the_same(folder):
 def test_two_files_of_one_case_are_refused(here):
     put(here / "scans" / "a.nii")
     put(here / "scans" / "a.nii.gz")
-    with pytest.raises(InputError, match="the same case twice"):
+    with pytest.raises(InputError, match="the same case"):
         find_jobs(here / "scans", here / "masks")

@@ -212,14 +212,17 @@ def test_a_scan_unlike_training_is_told_and_another_modality_refused():
     assert training_differences(SliceStack(Volume(SCAN, AFFINE), task)) == []
     assert training_differences(SliceStack(Volume(SCAN, AFFINE), models.TASK)) == []
     words = " ".join(training_differences(SliceStack(Volume(SCAN, np.diag([0.4, 0.4, 0.5, 1])), task)))
-    for part in ("in-plane spacing is 0.4 mm, in training it was 1.2 to 1.6", "field of view", "no thick axis"):
+    for part in ("in-plane spacing is 0.4 mm; in training it was 1.2 to 1.6", "field of view", "no thick slices"):
         assert part in words
     assert "intensity span" in training_differences(SliceStack(Volume((SCAN // 100).astype(np.int16), AFFINE), task))[0]
     normalised = replace(task, seen={**seen, "intensity span": (1.0, 1.0)})  # ACDC's h5 files
     assert training_differences(SliceStack(Volume(SCAN, AFFINE), normalised)) == []
     hounsfield = replace(models.TASK, intensity=Intensity("window", -200, 250))
     assert training_differences(SliceStack(Volume((SCAN - 500).astype(np.int16), AFFINE), hounsfield)) == []
-    assert "is it in HU?" in training_differences(SliceStack(Volume((SCAN + 1000).astype(np.int16), AFFINE), hounsfield))[0]
+    assert (
+        "is it in HU?"
+        in training_differences(SliceStack(Volume((SCAN + 1000).astype(np.int16), AFFINE), hounsfield))[0]
+    )
     ct = Volume(SCAN, AFFINE, modality="CT")
     with pytest.raises(InputError, match="trained on MR"):
         check_modality(ct, task)

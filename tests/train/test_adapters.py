@@ -256,7 +256,7 @@ def test_lits_label_with_another_geometry_is_refused(tmp_path, what):
     if what == "other shape":
         save(tmp_path / "segmentation-3.nii", mask(3, (0, 1), (12, 10, 4)), np.eye(4))
     case = cases_of("lits", tmp_path)["case0004"]
-    with pytest.raises(InputError, match=r"segmentation-3.nii and .*volume-3.nii are not on one grid"):
+    with pytest.raises(InputError, match=r"segmentation-3.nii and .*volume-3.nii are not on the same grid"):
         on_grid_of(case.label(), case.image())
 
 
