@@ -1,4 +1,4 @@
-"""`Segmenter` on a network known by heart: masks, orientations, batches, mirrors, pieces, doubts."""
+"""`Segmenter` on a network known by heart: masks, orientations, batches, mirrors, pieces, warnings."""
 
 import time
 from dataclasses import replace
