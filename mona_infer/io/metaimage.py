@@ -105,7 +105,7 @@ def _stored(path: Path, fields: dict[str, str], local: int, shape: tuple[int, in
         if skip == -1 and packing == "raw":  # the voxels are at the end of the file, whatever comes before
             begin, skip = max(0, where.stat().st_size - math.prod(shape) * frames * dtype.itemsize), 0
         elif skip < 0:
-            raise InputError(f"{path}: HeaderSize must be -1, 0 or greater, found {skip}")
+            raise InputError(f"{path}: HeaderSize {skip} is not valid")
         if packing == "zlib":
             begin, skip = begin + skip, 0
             with where.open("rb") as stream:

@@ -187,8 +187,7 @@ def _check_size(stored: Stored, *, last: int, budget: int, beside: int) -> None:
     inside = max(0, size - stored.begin)
     if needed > inside * DEFLATE_LIMIT + 1024 if packed else needed > inside:
         raise InputError(
-            f"{path} is truncated or its header is wrong: the header needs {stored.begin + needed:,} bytes, "
-            f"the file has {size:,}"
+            f"{path} is truncated or its header is wrong: expected {stored.begin + needed:,} bytes, found {size:,}"
         )
     if packed:
         refuse_bomb(path, size, held, _uncompressed(path))

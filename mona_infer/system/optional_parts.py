@@ -69,7 +69,7 @@ def _missing(need: str, modules: list[str], extra: str) -> MissingPart:
     if "torch" in wanted:
         wanted |= {package for package in known if not _importable(package.replace("-", "_"))}
     command = install_command(*(requirement for package, requirement in known.items() if package in wanted))
-    return MissingPart(f"{need}, which {'is' if len(modules) == 1 else 'are'} not installed: {command}")
+    return MissingPart(f"{need}, which {'is' if len(modules) == 1 else 'are'} not installed; run: {command}")
 
 
 def _package(module: str) -> str:

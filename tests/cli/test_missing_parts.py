@@ -55,7 +55,7 @@ def refused(done, *names):
 )
 def test_one_package_is_not_installed(tmp_path, absent, words):
     said = refused(mona(tmp_path, absent, *words), absent.replace("_", "-"))
-    assert said.startswith(f"mona: `mona {words[0]}` needs {absent.replace('_', '-')}, which is not installed: ")
+    assert said.startswith(f"mona: `mona {words[0]}` needs {absent.replace('_', '-')}, which is not installed; run: ")
     assert not list(tmp_path.iterdir())  # nothing was begun
 
 
@@ -83,7 +83,7 @@ def test_h5_files_without_h5py(tmp_path, command):
 
 def test_a_package_found_missing_in_the_middle_of_a_command(tmp_path):
     said = refused(mona(tmp_path, "torch", "train", "--dataset", "phantom", before="cli.NEEDS.clear()"), "torch")
-    assert said.startswith("mona: this needs torch, which is not installed: ")
+    assert said.startswith("mona: this needs torch, which is not installed; run: ")
 
 
 def test_a_module_of_no_optional_part_is_a_bug_and_shows_itself(tmp_path):

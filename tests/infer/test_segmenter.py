@@ -1,4 +1,4 @@
-"""`Segmenter` on a network known by heart: masks, orientations, batches, mirrors, pieces, doubts."""
+"""`Segmenter` on a network known by heart: masks, orientations, batches, mirrors, pieces, warnings."""
 
 import time
 from dataclasses import replace
@@ -212,7 +212,7 @@ def test_a_scan_unlike_training_is_told_and_another_modality_refused():
     assert training_differences(SliceStack(Volume(SCAN, AFFINE), task)) == []
     assert training_differences(SliceStack(Volume(SCAN, AFFINE), models.TASK)) == []
     words = " ".join(training_differences(SliceStack(Volume(SCAN, np.diag([0.4, 0.4, 0.5, 1])), task)))
-    for part in ("in-plane spacing is 0.4 mm, in training it was 1.2 to 1.6", "field of view", "no thick axis"):
+    for part in ("in-plane spacing is 0.4 mm; in training it was 1.2 to 1.6", "field of view", "no thick slices"):
         assert part in words
     assert "intensity span" in training_differences(SliceStack(Volume((SCAN // 100).astype(np.int16), AFFINE), task))[0]
     normalised = replace(task, seen={**seen, "intensity span": (1.0, 1.0)})  # ACDC's h5 files

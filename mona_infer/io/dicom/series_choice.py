@@ -45,7 +45,7 @@ def choose(
     first, *others = ranked
     if others and counts[first] == counts[others[0]]:
         listing = _listed(ranked, groups, counts)
-        raise InputError(f"{printable(path)} has several series of the same size ({listing}); {HOW}")
+        raise InputError(f"{printable(path)} has several series with the same number of slices ({listing}); {HOW}")
     notes = _others_damage(damaged, first, groups)
     if others:
         read, also = _listed(ranked, groups, counts, 0, 1), _listed(ranked, groups, counts, 1)

@@ -62,7 +62,7 @@ def files_at(path: Path, budget: int) -> Iterator[list[File]]:
         # A DICOM preamble may hold anything (PS3.10 7.1), even a zip: the prefix decides.
         is_dicom = stream.read(132)[128:] == b"DICM"
     if path.name.upper() == "DICOMDIR":
-        raise InputError(f"{name} is an index without images; give its folder")
+        raise InputError(f"{name} is an index without images; give the folder it is in")
     if is_dicom or not (path.suffix.lower() == ".zip" or zipfile.is_zipfile(path)):
         if not is_dicom:
             raise InputError(f"{name} is not a DICOM file (no DICM prefix); give a DICOM folder, zip or file")

@@ -36,5 +36,5 @@ def test_a_negative_slope_turns_the_range_around():
 def test_voxels_that_are_no_numbers_are_named(rule, odd):
     voxels = np.zeros((3, 3, 3), np.float32)
     voxels[1, 1, 1] = odd
-    with pytest.raises(InputError, match=r"scan\.nii holds voxels that are not numbers"):
+    with pytest.raises(InputError, match=r"scan\.nii has voxels that are NaN or infinite"):
         intensity_range(Volume(voxels, AFFINE, source="scan.nii"), rule)

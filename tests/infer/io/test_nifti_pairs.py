@@ -70,9 +70,9 @@ def test_half_a_pair_and_others_are_refused_in_words(tmp_path):
     header = save(tmp_path, "nifti")
     data = header.read_bytes()
     (tmp_path / "scan.img").rename(tmp_path / "other.img")
-    with pytest.raises(InputError, match=r"scan.hdr is half of a pair: there is no scan.img"):
+    with pytest.raises(InputError, match=r"scan.hdr is half of a pair: scan.img is not next to it"):
         read_volume(header)
-    with pytest.raises(InputError, match=r"other.img is half of a pair: there is no other.hdr"):
+    with pytest.raises(InputError, match=r"other.img is half of a pair: other.hdr is not next to it"):
         read_volume(tmp_path / "other.img")
     (tmp_path / "other.hdr").write_bytes(data.replace(b"ni1", b"n+1"))
     with pytest.raises(InputError, match=r"rename it to other.nii"):

@@ -104,7 +104,7 @@ def test_no_orientation_is_said_and_read_as_nibabel_does(tmp_path, pixdim):
     volume = read_volume(path)
     np.testing.assert_allclose(volume.affine, nib.load(path).affine, rtol=1e-6)
     assert "no orientation (qform and sform codes are 0)" in volume.notes[0]
-    assert "left, to the front and to the head" in volume.notes[0]
+    assert "left, anterior and superior" in volume.notes[0]
     assert len(volume.notes) == (1 if min(pixdim[1:]) > 0 else 2)
     assert min(pixdim[1:]) > 0 or "negative" in volume.notes[1]
     # What the note says of ITK: left, back, head; and a negative spacing flips.

@@ -202,7 +202,7 @@ def test_a_header_cannot_reach_into_other_folders(tmp_path, where):
         nrrd(tmp_path / "in" / "a.nhdr", data_file=where),
         meta(tmp_path / "in" / "a.mhd", ElementDataFile=where),
     ):
-        with pytest.raises(InputError, match="expected the name of a file in the same folder"):
+        with pytest.raises(InputError, match="must be a file in the same folder"):
             read_volume(path)
 
 
@@ -217,19 +217,19 @@ REFUSED = {
     "2-D": (nrrd, {"dimension": 2, "sizes": "5 42", "space": None, "space_directions": None}, "says 2 dimensions"),
     "5-D": (nrrd, {"dimension": 5}, "says 5 dimensions"),
     "sizes": (nrrd, {"sizes": "5 6"}, "expected 3"),
-    "negative": (nrrd, {"sizes": "5 -6 -7"}, "cannot be the number of voxels"),
-    "nothing": (nrrd, {"sizes": "0 6 7"}, "cannot be the number of voxels"),
-    "too many": (nrrd, {"sizes": "99999999 99999999 7"}, "cannot be the number of voxels"),
+    "negative": (nrrd, {"sizes": "5 -6 -7"}, "not a valid number of voxels"),
+    "nothing": (nrrd, {"sizes": "0 6 7"}, "not a valid number of voxels"),
+    "too many": (nrrd, {"sizes": "99999999 99999999 7"}, "not a valid number of voxels"),
     "more than there is": (nrrd, {"sizes": "5 6 8"}, "truncated or its header is wrong"),
-    "too small": (nrrd, {"sizes": "5 6 80000", "encoding": "gzip", "data": gzip.compress(RAW)}, "header lies"),
+    "too small": (nrrd, {"sizes": "5 6 80000", "encoding": "gzip", "data": gzip.compress(RAW)}, "header is wrong"),
     "cut": (nrrd, {"encoding": "gzip", "data": gzip.compress(RAW)[:-40]}, "damaged or truncated"),
     "flipped": (nrrd, {"encoding": "gzip", "data": gzip.compress(RAW)[:-6] + b"xxxxxx"}, "damaged or truncated"),
     "not gzip": (nrrd, {"encoding": "gzip"}, "damaged or truncated"),
     "list": (nrrd, {"data_file": "LIST"}, "in several files"),
     "pattern": (nrrd, {"data_file": "a%03d.raw 1 7 1"}, "in several files"),
-    "missing": (nrrd, {"data_file": "b.raw"}, "b.raw, which is not beside it"),
+    "missing": (nrrd, {"data_file": "b.raw"}, "b.raw, which is not in the same folder"),
     "colour": (nrrd, {"dimension": 4, "sizes": "3 5 6 7", "kinds": "RGB-color domain domain domain",
-               "space_directions": "none (1,0,0) (0,1,0) (0,0,1)"}, "voxels of RGB-color"),
+               "space_directions": "none (1,0,0) (0,1,0) (0,0,1)"}, "RGB-color voxels"),
     "2-D colour": (nrrd, {"kinds": "RGB-color domain domain", "space_directions": "none (1,0,0) (0,1,0)"}, "a 2-D one"),
     "in the middle": (nrrd, {"dimension": 4, "sizes": "5 3 6 7", "kinds": "domain list domain domain",
                       "space_directions": "(1,0,0) none (0,1,0) (0,0,1)"}, "the first or the last"),
@@ -239,23 +239,23 @@ REFUSED = {
     "singular": (nrrd, {"space_directions": "(1,0,0) (1,0,0) (0,0,1)"}, "singular"),
     "nan": (nrrd, {"space_directions": "(nan,0,0) (0,1,0) (0,0,1)"}, "not a finite"),
     "infinite": (nrrd, {"space_origin": "(1e999,0,0)"}, "not a finite"),
-    "skip": (nrrd, {"byte_skip": "-3"}, "cannot be skipped"),
-    "m text": (meta, {"BinaryData": "False"}, "written as text"),
+    "skip": (nrrd, {"byte_skip": "-3"}, "must be 0 or greater"),
+    "m text": (meta, {"BinaryData": "False"}, "stored as text"),
     "m type": (meta, {"ElementType": "MET_FLOAT_ARRAY"}, "type MET_FLOAT_ARRAY"),
-    "m colour": (meta, {"ElementNumberOfChannels": "3"}, "3 values a voxel"),
+    "m colour": (meta, {"ElementNumberOfChannels": "3"}, "3 values per voxel"),
     "m list": (meta, {"ElementDataFile": "LIST"}, "in several files"),
     "m pattern": (meta, {"ElementDataFile": "a%03d.raw 1 7 1"}, "in several files"),
-    "m missing": (meta, {"ElementDataFile": "b.raw"}, "b.raw, which is not beside it"),
+    "m missing": (meta, {"ElementDataFile": "b.raw"}, "b.raw, which is not in the same folder"),
     "m 2-D": (meta, {"NDims": "2", "DimSize": "5 42"}, "says 2 dimensions"),
     "m sizes": (meta, {"DimSize": "5 6 x"}, "expected 3"),
     "m more": (meta, {"DimSize": "5 6 8"}, "truncated or its header is wrong"),
     "m cut": (meta, {"CompressedData": "True", "data": zlib.compress(RAW)[:-40]}, "damaged or truncated"),
     "m flipped": (meta, {"CompressedData": "True", "data": zlib.compress(RAW)[:-4] + b"xxxx"}, "damaged or truncated"),
     "m not zlib": (meta, {"CompressedData": "True"}, "damaged or truncated"),
-    "m lies": (meta, {"CompressedData": "True", "DimSize": "5 6 80000", "data": zlib.compress(RAW)}, "header lies"),
+    "m lies": (meta, {"CompressedData": "True", "DimSize": "5 6 80000", "data": zlib.compress(RAW)}, "header is wrong"),
     "m matrix": (meta, {"TransformMatrix": "1 0 0"}, "expected 9"),
     "m no size": (meta, {"DimSize": None}, "has no DimSize"),
-    "m skip": (meta, {"HeaderSize": "-7"}, "cannot be skipped"),
+    "m skip": (meta, {"HeaderSize": "-7"}, "HeaderSize -7 is not valid"),
 }  # fmt: skip
 
 
@@ -271,7 +271,7 @@ def test_what_cannot_be_read_is_refused_in_words(tmp_path, case):
 @pytest.mark.parametrize(
     ("name", "data", "words"),
     [
-        ("a.nrrd", b"NRRD0004\ntype: short\n", "its header has no end"),
+        ("a.nrrd", b"NRRD0004\ntype: short\n", "its header does not end"),
         ("a.nrrd", b"NRRD0009\n\n", "does not begin with NRRD0001"),
         ("a.nrrd", b"\x89PNG\r\n\x1a\n" + RAW, "does not begin with NRRD0001"),
         ("a.nrrd", b"NRRD0004\nsome words\n\n", "damaged at 'some words'"),
@@ -306,7 +306,7 @@ def test_segments_that_overlap_are_no_label_map(tmp_path):
     fields = {"dimension": 4, "sizes": "2 5 6 7", "kinds": "list domain domain domain", "space_directions": steps}
     path = nrrd(tmp_path / "a.seg.nrrd", RAW * 2, **fields)
     path.write_bytes(path.read_bytes().replace(b"\n\n", b"\nSegment0_ID:=Segment_1\nSegment1_ID:=Segment_2\n\n", 1))
-    with pytest.raises(InputError, match="segments that overlap, in 2 layers"):
+    with pytest.raises(InputError, match="overlapping segments in 2 layers"):
         read_volume(path)
 
 

@@ -48,7 +48,7 @@ def test_one_patients_number_is_not_anothers_channel(tmp_path):
 def test_two_channels_are_not_two_predictions_of_one_case(tmp_path):
     images = folder(tmp_path / "images", "a_0000.nii.gz", "a_0001.nii.gz")
     labels = folder(tmp_path / "labels", "a.nii.gz")
-    with pytest.raises(InputError, match=r"a_0000.nii.gz and .*a_0001.nii.gz are two predictions of .*a.nii.gz"):
+    with pytest.raises(InputError, match=r"a_0000.nii.gz and .*a_0001.nii.gz are both predictions for .*a.nii.gz"):
         match_cases(images, labels)
     (images / "a.nii.gz").write_bytes(b"")
     assert [case.prediction.name for case in match_cases(images, labels)] == ["a.nii.gz"]
@@ -67,7 +67,7 @@ def test_a_folder_against_a_file_is_told_as_that(tmp_path):
         match_cases(masks, tmp_path / "ref.nii.gz")
     with pytest.raises(InputError, match=r"ref.nii.gz is a file and .*masks is a folder; give two"):
         match_cases(tmp_path / "ref.nii.gz", masks)
-    with pytest.raises(InputError, match=r"masks is a folder of 2 scans and x.nii.gz is the name of one mask; give"):
+    with pytest.raises(InputError, match=r"masks is a folder of 2 scans but x.nii.gz names a single mask; give"):
         find_jobs(masks, type(masks)("x.nii.gz"))
 
 

@@ -60,7 +60,7 @@ def test_what_is_sealed_but_no_model_is_refused_as_input_error(name, content):
 def test_a_graph_that_contradicts_its_task_is_refused():
     task = json.loads(models.TASK.to_json())
     task["size"] = [64, 64]
-    with pytest.raises(InputError, match="its Task says"):
+    with pytest.raises(InputError, match="its Task needs"):
         OnnxEngine(opened("model.onnx", seal(models.graph().SerializeToString(), {"task": task})))
     broken = models.graph()
     broken.graph.node[0].op_type = "NoSuchOperator"

@@ -112,7 +112,7 @@ def test_a_modality_that_contradicts_the_model_is_refused_unless_forced(here):
 def test_a_scan_unlike_training_is_segmented_with_a_warning(here, capsys):
     models.write(here / "far.onnx", replace(models.TASK, seen={"in-plane spacing": (0.3, 0.4)}))
     mona("scan.nii.gz", "--out", "mask.nii.gz", "--model", "far.onnx")
-    assert "warning: scan: its in-plane spacing is 1.5 mm, in training it was 0.3 to 0.4" in capsys.readouterr().err
+    assert "warning: scan: its in-plane spacing is 1.5 mm; in training it was 0.3 to 0.4" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -243,11 +243,11 @@ def test_leftovers_of_killed_processes_go_and_those_at_work_stay(folder):
     [
         (["nowhere.nii.gz", "--out", "m.nii.gz"], "does not exist"),
         (["scan.nii.gz", "--out", "scan.nii.gz"], "the scan itself"),
-        (["scan.nii.gz", "--out", "mask.png"], "written as .nii"),
+        (["scan.nii.gz", "--out", "mask.png"], "must end in .nii"),
         (["scan.nii.gz", "--out", "m.nii.gz", "--stats", "s.txt"], "--stats FILE.json"),
         (["scan.nii.gz", "--out", "m.nii.gz", "--preview", "p.jpg"], "--preview FILE.png"),
-        (["scan.nii.gz", "--out", "m.nii.gz", "--reference", "no.nii"], "of --reference"),
-        (["scan.nii.gz", "--out", "m.nii.gz", "--model", "none.onnx"], "of --model"),
+        (["scan.nii.gz", "--out", "m.nii.gz", "--reference", "no.nii"], "from --reference"),
+        (["scan.nii.gz", "--out", "m.nii.gz", "--model", "none.onnx"], "from --model"),
         (["scan.nii.gz", "--out", "m.nii.gz"], "no model found"),
         (["scan.nii.gz", "--out", "m.nii.gz", "--frame", "3", "--model", "model.onnx"], "no frame 3"),
         (["scan.nii.gz", "--out", "m.nii.gz", "--max-ram", "some"], "2GB or 800MB"),
@@ -261,7 +261,7 @@ def test_leftovers_of_killed_processes_go_and_those_at_work_stay(folder):
         ),
         (["scan.nii.gz", "--out", "m.nii.gz", "--reference", "scan.nii.gz", "--model", "model.onnx"], "like a scan"),
         (["scan.nii.gz", "--out", "old.nii.gz", "--model", "model.onnx"], "--overwrite"),
-        ([".", "--out", "masks", "--model", "model.onnx"], "lies inside"),
+        ([".", "--out", "masks", "--model", "model.onnx"], "is inside"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -107,19 +107,19 @@ def tilt(ds):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lose_csa, "lost its CSA header"),
+        (lose_csa, "CSA header is missing"),
         (cut_csa, "CSA header is damaged"),
         (tilt, "slice normal"),
         (lambda ds: delattr(ds, "SpacingBetweenSlices"), "how far apart"),
-        (lambda ds: setattr(ds, "Rows", 895), "not 7x7 tiles"),
+        (lambda ds: setattr(ds, "Rows", 895), "divide into 7x7 tiles"),
     ],
     ids=["anonymised", "damaged", "normal", "spacing", "tiles"],
 )
 def test_a_mosaic_that_cannot_be_taken_apart_is_refused_by_name(mosaics, change, why):
     file = edited(mosaics[0], change)
-    if why == "not 7x7 tiles":
+    if why == "divide into 7x7 tiles":
         edited(file, lambda ds: setattr(ds, "PixelData", ds.PixelData[: 895 * 896 * 2]))
-    with pytest.raises(InputError, match=f"is a Siemens mosaic that cannot be taken apart .*{why}"):
+    with pytest.raises(InputError, match=f"is a Siemens mosaic that cannot be split into slices .*{why}"):
         read_volume(file)
 
 

@@ -39,14 +39,14 @@ def test_series_of_one_name_are_listed_with_uid_slices_and_size(twins):
         with pytest.raises(InputError) as caught:
             read_volume(twins, series=wanted)
         for uid, slices in ((A, 5), (B, 3)):
-            assert f"7 'T2 SA' with {slices} of 16x14 pixels (UID {uid})" in str(caught.value)
+            assert f"7 'T2 SA' with {slices} slice(s) of 16x14 pixels (UID {uid})" in str(caught.value)
     np.testing.assert_array_equal(read_volume(twins, series=B).voxels, scan(3, 2))
 
 
 def test_a_tie_of_such_series_names_their_uids(twins):
     for file in sorted((twins / "a").iterdir())[3:]:
         file.unlink()
-    with pytest.raises(InputError, match=rf"several series of the same size .*UID {A}.*UID {B}"):
+    with pytest.raises(InputError, match=rf"several series with the same number of slices .*UID {A}.*UID {B}"):
         read_volume(twins)
 
 
@@ -90,7 +90,7 @@ def test_a_damaged_file_still_counts_for_its_series(twins):
     victim.write_bytes(DAMAGE["header"](victim.read_bytes()))
     for file in ("0002.dcm", "0003.dcm"):
         (twins / "a" / file).unlink()
-    with pytest.raises(InputError, match="several series of the same size"):
+    with pytest.raises(InputError, match="several series with the same number of slices"):
         read_volume(twins)
     (victim.with_name("0000.dcm")).unlink()
     (victim.with_name("0001.dcm")).unlink()
@@ -163,5 +163,5 @@ def test_the_list_needs_no_torch(twins):
 
 
 def test_a_folder_without_dicom_is_refused(tmp_path):
-    with pytest.raises(InputError, match="no DICOM image"):
+    with pytest.raises(InputError, match="is a DICOM image"):
         app(["data", "series", str(tmp_path)], standalone_mode=False)

@@ -151,7 +151,7 @@ def test_acdc_h5_that_cannot_be_used(tmp_path):
 
 def test_acdc_in_both_layouts_or_twice_is_refused(tmp_path):
     acdc_h5(acdc_challenge(tmp_path))
-    with pytest.raises(InputError, match="both as .nii and as .h5"):
+    with pytest.raises(InputError, match=r"both as .nii and as .h5"):
         cases_of("acdc", tmp_path)
     for below in ("a", "b"):
         acdc_challenge(tmp_path / "twice" / below)

@@ -93,7 +93,7 @@ def test_of_a_tilted_gantry_the_positions_carry_the_shear(tmp_path, capsys):
     write_series(tmp_path / "scan", models.scan(), TILTED, **TAGS, SpacingBetweenSlices=1)
     _, where = segment(tmp_path)
     np.testing.assert_allclose(where, TILTED, atol=1e-4)
-    assert capsys.readouterr().err.count("pydicom-seg and dcmqi read it upright") == 1  # of the SEG, not of the NIfTI
+    assert capsys.readouterr().err.count("pydicom-seg and dcmqi ignore the tilt") == 1  # of the SEG, not of the NIfTI
     ds = pydicom.dcmread(tmp_path / "mask.dcm")
     measures = ds.SharedFunctionalGroupsSequence[0].PixelMeasuresSequence[0]
     assert float(measures.SpacingBetweenSlices) == pytest.approx(10)  # along the normal

@@ -110,7 +110,7 @@ def test_fractional_counts_from_one_half_and_says_so(tmp_path, options):
     path = write_seg(tmp_path, shares, "FRACTIONAL", ["a", "b"], max_fractional_value=200, **options)
     stored = np.around(shares[..., 0] * 200)  # as highdicom rounds
     found = check(path, (stored >= 100).astype(np.uint8))
-    assert any("FRACTIONAL: voxels of at least 50%" in note for note in found.notes)
+    assert any("FRACTIONAL: voxels with at least 50%" in note for note in found.notes)
 
 
 def test_frames_in_any_order(tmp_path):
@@ -288,17 +288,17 @@ def _turned(ds):
     [
         ("need .* bytes of pixels, found 100", lambda ds: setattr(ds, "PixelData", ds.PixelData[:100])),
         ("need .* bytes of pixels", lambda ds: setattr(ds, "Rows", 60000)),
-        ("places 15 of them", lambda ds: setattr(ds, "NumberOfFrames", 2_000_000_000)),
-        ("describes no segment", lambda ds: setattr(ds, "SegmentSequence", [])),
-        ("no label id of its own", lambda ds: setattr(ds.SegmentSequence[1], "SegmentNumber", 1)),
+        ("positions for 15;", lambda ds: setattr(ds, "NumberOfFrames", 2_000_000_000)),
+        ("has no segments", lambda ds: setattr(ds, "SegmentSequence", [])),
+        ("not have a label id of its own", lambda ds: setattr(ds.SegmentSequence[1], "SegmentNumber", 1)),
         ("shows segment 2, which is not described", lambda ds: setattr(ds.SegmentSequence[1], "SegmentNumber", 9)),
         ("SegmentationType is SKETCH", lambda ds: setattr(ds, "SegmentationType", "SKETCH")),
         ("cannot be read as a segmentation", lambda ds: setattr(ds, "BitsAllocated", 32)),
         ("frames 1 and 2 show segment 1 of the same slice", _twice),
         ("not evenly spaced|lie side by side", _off),
-        ("frame 2 is turned or scaled", _turned),
+        ("frame 2 is rotated or scaled", _turned),
         ("has no ImageOrientationPatient", lambda ds: delattr(ds, "SharedFunctionalGroupsSequence")),
-        ("places 0 of them", lambda ds: delattr(ds, "PerFrameFunctionalGroupsSequence")),
+        ("positions for 0;", lambda ds: delattr(ds, "PerFrameFunctionalGroupsSequence")),
     ],
 )
 def test_what_cannot_be_trusted_is_refused_in_a_sentence(tmp_path, words, alter):

@@ -136,7 +136,7 @@ def test_a_mask_of_nothing_is_still_a_segmentation(here):
 @pytest.mark.parametrize("absent", ["StudyInstanceUID", "FrameOfReferenceUID"])
 def test_a_series_that_cannot_be_referred_to_is_refused_before_the_network(here, absent):
     write_series(here / "series", models.scan(), AFFINE, **{k: v for k, v in TAGS.items() if k != absent})
-    with pytest.raises(InputError, match=rf"repeat its {absent}"):
+    with pytest.raises(InputError, match=rf"needs its {absent}"):
         mona("series", "--out", "mask.dcm")
     assert not (here / "mask.dcm").exists()
 
@@ -152,7 +152,7 @@ def test_slices_that_no_frame_number_tells_apart_are_refused(here):
     write_series(here / "series", models.scan(), AFFINE, **TAGS)
     volume = read_volume(here / "series", origin=True)
     mosaic = replace(volume, origin=tuple((volume.origin[0][0], 0) for _ in volume.origin))
-    with pytest.raises(InputError, match="parts of one image"):
+    with pytest.raises(InputError, match="tiles of one image"):
         check_origin(mosaic)
 
 
