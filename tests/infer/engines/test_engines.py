@@ -111,7 +111,7 @@ def test_openvino(model):
         np.testing.assert_allclose(engine.run(SLICES[:n]), wanted[:n], atol=1e-4)
     np.testing.assert_allclose(kept, wanted[:2], atol=1e-4)  # not overwritten by the calls after it
     task = {**json.loads(models.TASK.to_json()), "size": [64, 64]}
-    with pytest.raises(InputError, match="its Task says"):
+    with pytest.raises(InputError, match="its Task needs"):
         choose("openvino", opened("m.onnx", seal(models.graph().SerializeToString(), {"task": task})))
     broken = models.graph()
     broken.graph.node[0].op_type = "NoSuchOperator"

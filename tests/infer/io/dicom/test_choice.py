@@ -30,8 +30,8 @@ def test_the_largest_series_is_read_and_the_others_listed(three_series):
     np.testing.assert_array_equal(volume.voxels, scan((6, 5, 7), seed=2))
     (note,) = volume.notes
     for word in (
-        "2 'T1 axial' with 7 of 6x5 pixels",
-        "the most",
+        "2 'T1 axial' with 7 slice(s) of 6x5 pixels",
+        "the largest",
         "1 'scout' with 3",
         "3 'synthetic' with 4",
         "--series",

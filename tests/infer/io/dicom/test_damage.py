@@ -48,7 +48,7 @@ def test_logging_is_left_as_it_was(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["classic", "enhanced", "rle", "zip"])
-def test_damaged_bytes_end_in_one_sentence_or_a_volume(tmp_path, kind):
+def test_damaged_bytes_end_as_input_error_or_a_volume(tmp_path, kind):
     """Anything else that read_dicom raises fails this test as it is."""
     voxels = scan((12, 10, 3))
     if kind == "enhanced":

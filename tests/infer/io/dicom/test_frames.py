@@ -62,7 +62,7 @@ def test_same_position_and_time_is_a_duplicate_whatever_the_numbers(tmp_path, cl
 def test_a_cine_with_a_file_missing_is_refused(tmp_path):
     write_cine(tmp_path, scan((6, 5, 4, 3)), TriggerTime=lambda k, t: t)
     next(tmp_path.glob("*-2-1")).unlink()
-    refused(tmp_path, "most positions have 3 frames but 2", frame=0)
+    refused(tmp_path, "most positions have 3 frames, but that of", frame=0)
 
 
 def test_one_frame_needs_no_choice(tmp_path):
@@ -110,7 +110,7 @@ def test_enhanced_checks_are_the_classic_ones(tmp_path):
     write_enhanced(path, voxels, AXIAL, order=[(k, 0) for k in (0, 1, 2, 2)])
     refused(path, "frame 3 and", "frame 4 show the same position")
     write_enhanced(path, voxels, AXIAL, NumberOfFrames=9)
-    refused(path, "NumberOfFrames says 9 but 8")
+    refused(path, "NumberOfFrames is 9 but 8")
     write_enhanced(path, voxels, AXIAL, SharedFunctionalGroupsSequence=None)
     refused(path, "ImageOrientationPatient (0020,0037)")
 

@@ -36,7 +36,7 @@ def test_two_versions_of_one_image_are_refused(tmp_path, what):
     else:
         ds.ImagePositionPatient = [0, 0, 99]
     ds.save_as(tmp_path / "again.dcm")
-    refused(tmp_path, files[2], tmp_path / "again.dcm", "two versions of one image")
+    refused(tmp_path, files[2], tmp_path / "again.dcm", "different versions of the same image")
 
 
 @pytest.mark.parametrize("compress", [None, RLELossless], ids=["plain", "rle"])
@@ -60,7 +60,7 @@ def test_zeros_after_the_pixels_are_read_with_a_note(tmp_path):
     files = write_series(tmp_path, scan(), AXIAL, PixelData=padding, DataSetTrailingPadding=bytes(300))
     volume = read(tmp_path)
     np.testing.assert_array_equal(volume.voxels, scan())
-    assert volume.notes == (f"1 file(s) have zeros after the pixels, which were left out (60 bytes in {files[2]})",)
+    assert volume.notes == (f"1 file(s) have zeros after the pixels, which were ignored (60 bytes in {files[2]})",)
     ds = pydicom.dcmread(files[2])
     ds.PixelData = ds.PixelData[:-2] + b"\1\0"
     ds.save_as(files[2])
@@ -73,7 +73,7 @@ def test_one_plane_at_two_places_is_refused(tmp_path):
     beside = AXIAL.copy()
     beside[0, 3] += 50
     write_series(tmp_path / "b", scan(), beside, SeriesInstanceUID=uid, InstanceNumber=lambda k: 50 + k)
-    refused(tmp_path, "one plane at different places")
+    refused(tmp_path, "same plane at different positions")
 
 
 @pytest.mark.parametrize("what", ["size", "orientation", "pixel spacing", "pixel type"])
@@ -117,7 +117,7 @@ def test_missing_tags_are_named_with_their_file(tmp_path, keyword):
         ({"RescaleSlope": 0}, "rescale slope"),
         ({"RescaleSlope": "1e300"}, "rescale slope"),
         ({"NumberOfFrames": 2}, "functional groups"),
-        ({"NumberOfFrames": 2**31 - 1}, "have no room"),
+        ({"NumberOfFrames": 2**31 - 1}, "too many for a file"),
         ({"Rows": 4}, "need"),
         ({"Rows": 65535, "Columns": 65535}, "need"),
         ({"PixelData": None}, "pixel data"),

@@ -74,20 +74,20 @@ def test_a_deflated_bomb_stops_at_the_budget(tmp_path):
     start = 144 + struct.unpack("<L", data[140:144])[0]
     packer = zlib.compressobj(wbits=-15)
     file.write_bytes(data[:start] + packer.compress(bytes(4 * BUDGET)) + packer.flush())
-    refused(file, "inflates beyond")
+    refused(file, "unpacks to more than the budget")
 
 
 @pytest.mark.parametrize("content", [{}, {"a.txt": b"hello", "b.dcm": b"", "c": b"\0" * 200}], ids=["empty", "text"])
 def test_folders_without_images_are_refused(tmp_path, content):
     for name, data in content.items():
         (tmp_path / name).write_bytes(data)
-    refused(tmp_path, tmp_path, "no DICOM image")
+    refused(tmp_path, tmp_path, "is a DICOM image")
 
 
 def test_paths_that_are_no_scan_are_refused(tmp_path):
     (tmp_path / "note.txt").write_text("hello")
     (tmp_path / "DICOMDIR").write_bytes(bytes(128) + b"DICM")
-    refused(tmp_path / "nothing", "no such file")
+    refused(tmp_path / "nothing", "does not exist")
     refused(tmp_path / "note.txt", "not a DICOM file")
     refused(tmp_path / "DICOMDIR", "index")
 

@@ -132,7 +132,7 @@ def test_jitter_below_a_millimetre_is_read_with_a_note(tmp_path, by):
     volume = read(tmp_path)
     np.testing.assert_array_equal(volume.voxels, scan((6, 5, 8)))
     np.testing.assert_allclose(volume.affine, AXIAL, atol=1e-9)
-    assert volume.notes == (f"slices lie up to {np.linalg.norm(by):.2f} mm off an even stack: read as 2.5 mm apart",)
+    assert volume.notes == (f"slices are up to {np.linalg.norm(by):.2f} mm off an even spacing: read as 2.5 mm apart",)
 
 
 def test_jitter_of_a_millimetre_is_refused_however_thick_the_slices(tmp_path):
