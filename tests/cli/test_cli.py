@@ -168,7 +168,7 @@ def test_tables_keep_their_numbers_at_any_width(folders, width, monkeypatch):
     scores = report["cases"][0]["classes"]["1"]
     assert f"{scores['dsc']:.3f}" in row.split()
     assert (f"{scores['hd']:.2f}" in row.split()) == (width == 140)
-    assert ("Not shown for lack of room" in done.stdout) == (width < 140)
+    assert ("Left out for lack of space" in done.stdout) == (width < 140)
     assert "…" not in done.stdout
     assert any("[Myo]" in line for line in lines)
     assert "class" in done.stdout
@@ -192,7 +192,7 @@ def test_acdc_reference_names_and_other_storage_order_match(folders):
     path = folders / "ref" / "case0.nii.gz"
     image = nib.load(path).as_reoriented([[0, -1], [2, 1], [1, -1]])
     nib.save(image, folders / "ref" / "case0_gt.nii.gz")
-    assert "two references of one case" in mona("evaluate", folders / "pred", folders / "ref").stderr
+    assert "are both references for the same case" in mona("evaluate", folders / "pred", folders / "ref").stderr
     path.unlink()
     report = json.loads(mona("evaluate", folders / "pred", folders / "ref", "--json").stdout)
     assert report["cases"][0]["classes"]["1"]["dsc"] > 0.9

@@ -89,7 +89,7 @@ def test_there_and_back_on_an_nnunet_data_set(model, tmp_path):
     assert [line.split(",")[0] for line in done.stdout.splitlines()[1::3]] == ["case0", "case1"]
     done = mona("segment", "imagesTr", "--out", "mask.nii.gz", "--model", model, cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.startswith("mona: imagesTr is a folder of 2 scans and mask.nii.gz is the name of one mask; ")
+    assert done.stderr.startswith("mona: imagesTr is a folder of 2 scans but mask.nii.gz names a single mask; ")
 
 
 def test_a_bad_case_is_exit_code_1_and_a_missing_engine_3(model, tmp_path):
