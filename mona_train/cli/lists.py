@@ -29,4 +29,4 @@ def print_datasets() -> None:
     typer.echo("data sets (--dataset):")
     for adapter in known.values():
         typer.echo(f"  {adapter.name:{width}}  {adapter.title}")
-    typer.echo("or the path of a folder that is laid out like one of them")
+    typer.echo("or the path of a folder that has the layout of one of them")

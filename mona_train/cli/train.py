@@ -32,7 +32,7 @@ def train(
     ),
     method: str = typer.Option("mona", help="How to train; `--method help` lists the methods."),
     data: Path | None = typer.Option(
-        None, help="Folder of the data set; with --resume, its new place. Default: $MONA_DATA/NAME, else ./data/NAME."
+        None, help="Folder of the data set; with --resume, its new location. Default: $MONA_DATA/NAME, else ./data/NAME."
     ),
     preset: str | None = typer.Option(
         None, help=f"One of {', '.join(PRESETS)}. Default: gpu if there is a GPU, otherwise cpu."
@@ -55,7 +55,7 @@ def train(
     resume: Path | None = typer.Option(None, metavar="RUN", help="Resume an interrupted run."),
     devices: int = typer.Option(1, min=1, help="Number of CPU processes or GPUs to train on."),
     profile: bool = typer.Option(
-        False, "--profile", help="Time each part of a step, print the times, and train nothing."
+        False, "--profile", help="Time each part of a step and print the times, without training."
     ),
 ) -> None:
     """Train a network from many scans and few labels, evaluate it, and save it in a run folder."""

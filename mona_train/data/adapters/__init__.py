@@ -94,7 +94,7 @@ def _missing(adapter: Adapter, places: list[Path], given: bool) -> str:
         f"{p} ({'has another layout' if p.is_dir() else 'is a file' if p.exists() else 'does not exist'})"
         for p in places
     )
-    elsewhere = "" if given else "; use --data FOLDER or set $MONA_DATA"
+    elsewhere = "" if given else "; give its path or set $MONA_DATA"
     return (
         f"the data set {adapter.name} was not found. Get it from {adapter.source}. Licence: {adapter.licence}. "
         f"Expected layout: {adapter.layout}. Searched: {searched}{elsewhere}"
