@@ -76,7 +76,7 @@ class Segmenter:
         self.tta, self.largest = tta, largest
         self.batch = batch or self.engine.batch
         if self.batch < 1:
-            raise InputError(f"expected a batch of at least one slice, found {batch}")
+            raise InputError(f"the batch must be 1 or greater, found {batch}")
         self.max_ram = max_ram
         self._workspace = 0  # bytes that the engine takes for a slice, once measured
         self._most = 0  # slices that it was given at a time: what it took for them, it keeps
@@ -126,7 +126,7 @@ class Segmenter:
         workspace, planned = self._network_workspace(), int(PLANNED * self.max_ram)
         used = self._resident() + workspace
         if used >= planned:  # a scan then told to need a little more than is allowed would be told wrong
-            raise TooLarge("mona with this model, before any scan is read,", used, planned, "allow more")
+            raise TooLarge("mona with this model, before any scan is read,", used, planned, "allow more memory")
         return planned - used, beside
 
     def _beside(self, probabilities: bool) -> int:
@@ -157,7 +157,7 @@ class Segmenter:
         needed = self._resident() + beside * native * len(stack)
         planned = int(PLANNED * self.max_ram)
         if needed + each > planned:
-            raise TooLarge(stack.volume.source, needed + each, planned, "allow that, or cut the scan")
+            raise TooLarge(stack.volume.source, needed + each, planned, "allow that much, or crop the scan")
         batch = min(self.batch, (planned - needed) // each)
         self._most = max(self._most, batch)
         return batch

@@ -43,7 +43,7 @@ def evaluate(
     from mona_infer.io.atomic import check_writable, write_text
 
     if definition not in DEFINITIONS:
-        raise InputError(f"expected --definition {' or '.join(DEFINITIONS)}, found {definition!r}")
+        raise InputError(f"unknown --definition {definition!r}; choose {' or '.join(DEFINITIONS)}")
     names = _class_names(classes)
     files = [Path(where) for where in (csv_path, json_path) if where and where != "-"]
     for path in files:

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 def segment(
     scan: Path = typer.Argument(
-        ..., metavar="SCAN", help="NIfTI, NRRD or MetaImage file, DICOM folder or zip, or a folder of such."
+        ..., metavar="SCAN", help="A NIfTI, NRRD or MetaImage file, a DICOM folder or zip, or a folder of these."
     ),
     out: Path = typer.Option(
         ...,
         metavar="MASK",
-        help="The mask: .nii.gz, .nii, .nrrd, .seg.nrrd, of DICOM also .dcm; of a folder of scans, a folder.",
+        help="The mask: .nii.gz, .nii, .nrrd or .seg.nrrd; for DICOM also .dcm; for a folder of scans, a folder.",
     ),
     model: Path | None = typer.Option(None, help="Default: $MONA_MODEL, else the newest export under runs/."),
     format: str | None = typer.Option(
-        None, metavar="SUFFIX", help="Masks of a folder: nii.gz (default), nii, nrrd, seg.nrrd, or dcm (DICOM-SEG)."
+        None, metavar="SUFFIX", help="For a folder: nii.gz (default), nii, nrrd, seg.nrrd or dcm (DICOM-SEG)."
     ),
     engine: str = typer.Option(AUTO, help=f"{', '.join([AUTO, *engines()])}."),
     reference: Path | None = typer.Option(None, help="Measure DSC and ASD against this mask (or folder of masks)."),
@@ -38,13 +38,13 @@ def segment(
     probabilities: Path | None = typer.Option(None, metavar="FOLDER", help="Write a probability map for each class."),
     stats: Path | None = typer.Option(None, metavar="FILE", help="Write volumes, areas and confidence as JSON."),
     preview: Path | None = typer.Option(None, metavar="PNG", help="Draw slices with the mask over them."),
-    frame: str | None = typer.Option(None, metavar="N|all", help="Which frame of a 4-D scan or cine, from 0; or all."),
+    frame: str | None = typer.Option(None, metavar="N|all", help="Frame of a 4-D scan or cine, from 0; or all."),
     series: str | None = typer.Option(None, help="Which series of a DICOM folder: number, description or UID."),
-    overwrite: bool = typer.Option(False, "--overwrite", help="Segment again what has a mask already."),
-    force: bool = typer.Option(False, "--force", help="Also scans of another modality than the model's."),
-    threads: int = typer.Option(0, min=0, metavar="N", help="Of the network. Default: all cores."),
+    overwrite: bool = typer.Option(False, "--overwrite", help="Replace masks that already exist."),
+    force: bool = typer.Option(False, "--force", help="Also segment scans of another modality than the model's."),
+    threads: int = typer.Option(0, min=0, metavar="N", help="Threads for the network. Default: all cores."),
     batch: int | None = typer.Option(None, min=1, metavar="N", help="Slices at a time. Default: the engine's best."),
-    max_ram: str | None = typer.Option(None, metavar="SIZE", help="Hold no more memory than this, such as 2GB."),
+    max_ram: str | None = typer.Option(None, metavar="SIZE", help="Use at most this much memory, such as 2GB."),
     json_path: str | None = typer.Option(None, "--json", metavar="[FILE]", help="Write one JSON object."),
 ) -> None:
     """Segment a scan, or every scan in a folder, with an exported model.

@@ -52,7 +52,7 @@ def measure(
     every = classes or sorted({label for m in measured for label in m.scores})
     nowhere = sorted(set(every) - {label for m in measured for label in m.there})
     if nowhere:  # a mistyped id would otherwise be right everywhere, by absence
-        raise InputError(f"class {nowhere[0]} of --classes is in no prediction and no reference; check its id")
+        raise InputError(f"class {nowhere[0]} of --classes is in neither predictions nor references; check its id")
     # A class that no mask of a case holds was not looked at there: under each definition that is both empty.
     absent = empty_score(False, False, definition)
     scores = [{label: m.scores.get(label, absent) for label in every} for m in measured]

@@ -190,7 +190,7 @@ def _outcome(job: Job, pending: Future[Case], folder: bool, max_ram: int) -> Cas
         whole = int((error.needed - error.budget) / PLANNED) + max_ram if max_ram else error.needed
         wanted, there = sizes_in_words(whole, max_ram or error.budget)
         limit = f"--max-ram allows {there}" if max_ram else f"{there} can be used"
-        sentence = f"{error.what} needs {wanted} of memory in all, {limit}; {error.remedy}"
+        sentence = f"{error.what} needs {wanted} of memory in all, but {limit}; {error.remedy}"
         failure: Exception = InputError(sentence)
     except Exception as error:
         failure = error

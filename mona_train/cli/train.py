@@ -32,7 +32,8 @@ def train(
     ),
     method: str = typer.Option("mona", help="How to train; `--method help` lists the methods."),
     data: Path | None = typer.Option(
-        None, help="Folder of the data set; with --resume, its new location. Default: $MONA_DATA/NAME, else ./data/NAME."
+        None,
+        help="Folder of the data set; with --resume, its new location. Default: $MONA_DATA/NAME, else ./data/NAME.",
     ),
     preset: str | None = typer.Option(
         None, help=f"One of {', '.join(PRESETS)}. Default: gpu if there is a GPU, otherwise cpu."

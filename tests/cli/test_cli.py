@@ -202,7 +202,7 @@ def test_acdc_reference_names_and_other_storage_order_match(folders):
 def test_a_class_that_is_nowhere_is_an_error_not_a_perfect_score(folders, definition):
     done = mona("evaluate", folders / "pred", folders / "ref", "--classes", "1,7", "--definition", definition)
     assert done.returncode == 2
-    assert "class 7 of --classes is in no prediction and no reference" in done.stderr
+    assert "class 7 of --classes is in neither predictions nor references" in done.stderr
 
 
 def test_a_missing_prediction_is_an_error_not_a_smaller_mean(folders):

@@ -117,6 +117,6 @@ STRANGE = {
     zero_point: "zero points of 0",
     scale: "positive scales",
     axis: "along axis 0",
-    int32_bias: "type that it does not compute with",
-    cubic: "cubic Resize",
+    int32_bias: "type that TensorRT does not support",
+    cubic: "unsupported Resize .cubic",
 }

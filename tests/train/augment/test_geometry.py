@@ -103,7 +103,7 @@ def test_a_map_that_does_not_belong_is_refused() -> None:
         geometry.apply(torch.zeros(3, 1, 8, 8))
     with pytest.raises(ValueError, match=r"expected 2 maps of 8 x 8 pixels, found \(2, 1, 8, 9\)"):
         geometry.apply(torch.zeros(2, 1, 8, 8), torch.zeros(2, 8, 9, dtype=torch.uint8))
-    with pytest.raises(ValueError, match="geometries of one batch, found 2 and 3"):
+    with pytest.raises(ValueError, match="geometries for the same batch, found 2 and 3"):
         geometry.then(Geometry.identity(3))
 
 
