@@ -313,7 +313,7 @@ def test_dataset_help_lists_every_data_set(place: Path) -> None:
         ([*RUN, "--set", "precision=8"], "bf16-mixed"),
         ([*RUN, "--set", "size=33x32"], "multiples of 16"),
         ([*RUN, "--set", "window=20x20"], "multiples of 16"),
-        ([*RUN, "--set", "window=64x64"], "at most 32x32"),
+        ([*RUN, "--set", "window=64x64"], "between 1x1 and 32x32"),
         ([*RUN, "--set", "window=wide"], "full, auto or a size"),
         ([*RUN, "--set", "batch.unlabelled=0"], "batch.unlabelled"),
         ([*RUN, "--set", "acr.norm=ln"], "does not fit"),

@@ -254,7 +254,7 @@ def test_wrong_shapes_are_refused() -> None:
     s = Scene(torch.float32)
     with pytest.raises(ValueError, match=r"expected probabilities, mask and points"):
         NATIVE.equivariance(s.probabilities, s.confidence[:1], s.points, s.logits)
-    with pytest.raises(ValueError, match=r"expected levels \(1, c, h, w\) of one type"):
+    with pytest.raises(ValueError, match=r"expected levels \(1, c, h, w\) of the same dtype"):
         NATIVE.class_sums(s.features, known(s)[:1], C)
     with pytest.raises(ValueError, match=r"expected limits \(C, V\) and filled \(V\)"):
         NATIVE.draw_keys(thresholds(s.law, s.filled), s.filled[:2], 3, RING, queries=1, seed=0, step=0, stream=0)

@@ -57,5 +57,5 @@ def test_absent_classes_ids_out_of_range_and_tiles_of_classes(monkeypatch: pytes
 
 def test_float64_is_refused_with_advice() -> None:
     features, known = [torch.zeros(1, 2, 2, 2, dtype=torch.float64)], torch.zeros(1, 2, 2, dtype=torch.int16)
-    with pytest.raises(TypeError, match=r"float32, bfloat16 or float16, found level 0 of torch.float64; convert it"):
+    with pytest.raises(TypeError, match=r"float32, bfloat16 or float16, but level 0 is torch.float64; convert it"):
         triton.class_sums(features, known, 1)

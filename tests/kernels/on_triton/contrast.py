@@ -101,5 +101,5 @@ def test_one_class_one_query_one_key_any_strides_and_a_sharp_temperature(mode: s
 
 def test_modes_lack_nothing() -> None:
     tensors, _ = setting("shared")
-    with pytest.raises(ValueError, match="lacks its draws"):
+    with pytest.raises(ValueError, match="its arguments are missing"):
         triton.contrast(*here(*tensors), temperature=0.5, mode="expected")

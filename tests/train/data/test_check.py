@@ -53,7 +53,7 @@ def test_near_identical_affines_are_accepted_up_to_a_hundredth_of_a_voxel(tmp_pa
     else:
         problem = only("lits", tmp_path)
         assert problem.severity == "error" and problem.case == "case0008"
-        assert problem.file.endswith("segmentation-7.nii") and "not on the same grid" in problem.words
+        assert problem.file.endswith("segmentation-7.nii") and "not on the same grid" in problem.message
 
 
 def test_a_label_stored_the_other_way_round_is_fine(tmp_path):
@@ -133,8 +133,8 @@ def test_unreadable_files_do_not_stop_the_check(tmp_path):
     (tmp_path / "segmentation-3.nii.gz").write_bytes(b"no gzip")
     first, last = found("lits", tmp_path)
     assert (first.case, last.case) == ("case0002", "case0004")
-    assert "volume-1.nii.gz is damaged or truncated" in first.words and first.file.endswith("volume-1.nii.gz")
-    assert "segmentation-3.nii.gz" in last.words and last.file.endswith("segmentation-3.nii.gz")
+    assert "volume-1.nii.gz is damaged or truncated" in first.message and first.file.endswith("volume-1.nii.gz")
+    assert "segmentation-3.nii.gz" in last.message and last.file.endswith("segmentation-3.nii.gz")
     assert {first.severity, last.severity} == {"error"}
 
 

@@ -106,7 +106,7 @@ def test_only_the_window_is_held_and_counted(pictures):
 
 @pytest.mark.parametrize("window", [(10, 4), (4, 9), (0, 4)], ids=str)
 def test_a_window_that_does_not_fit_is_refused(pictures, window):
-    with pytest.raises(InputError, match="at most 9x8"):
+    with pytest.raises(InputError, match="between 1x1 and 9x8"):
         streams(*pictures, (3, 5), seed=7, window=window)
 
 

@@ -30,7 +30,7 @@ PARTS = {
         "augmentation",
         "supervised",
         "relational",
-        "windows",
+        "local_windows",
         "optimiser",
         *(f"{loss}, backward" for loss in ("supervised", "global", "local")),
     },
