@@ -69,11 +69,6 @@ class Trainer:
         self.student, self.teacher = nn.ModuleDict(), nn.ModuleDict()
 
     @property
-    def world(self) -> Distributed:
-        """The former name of `processes`, which engine/session.py still uses."""
-        return self.processes
-
-    @property
     def finished(self) -> bool:
         return self.number >= self.config.steps
 
