@@ -14,6 +14,11 @@ from mona_infer.errors import InputError
 from mona_infer.geometry.slicing import WORLD_AXES
 
 INTENSITY_RULES = ("minmax", "window", "percentile")
+ORIENTATIONS = ("world", "portrait")
+LARGEST = 16384  # side of a slice
+# Keys that came later than the first models, and what their absence means.
+LATER: dict[str, Any] = {"window": None, "spacing": None, "long_side": None, "first_look": False}
+LATER |= {"orientation": "world", "keep_largest": (), "fill_holes": ()}
 
 
 @dataclass(frozen=True)
@@ -55,10 +60,22 @@ class Task:
     slices: str = "stack"  # along the axis with thick slices, or a world axis
     fallback: str = "inferior-superior"  # the world axis to slice along where no axis has thick slices
     intensity: Intensity = field(default_factory=Intensity)
-    size: tuple[int, int] = (256, 256)  # rows and columns that a slice is resized to
-    window: tuple[int, int] | None = None  # the central part that the network sees (see `centred`); None: all of it
-    image_order: int = 0  # how slices are resized for the network: 0 nearest, 1 linear (method 1.1)
+    # Scale, one of three: so many millimetres a pixel; so many pixels along the long side, the shape kept; or, if both
+    # are None, squeezed to `size` whatever the shape (method 1.1).
+    spacing: float | None = None
+    long_side: int | None = None
+    size: tuple[int, int] = (256, 256)
+    # What the network sees: a window of this size around the organ if there is a first look, else windows over the
+    # whole slice; of a squeezed slice its centre (see `centred`), or all of it if None.
+    window: tuple[int, int] | None = None
+    first_look: bool = False
+    # "portrait": the training data has no orientation, and slices wider than high are stored a quarter turn away
+    orientation: str = "world"
+    # Of a squeezed slice: 0 nearest, 1 linear.  Others are area-averaged where they shrink, linear where they grow.
+    image_order: int = 0
     mask_order: int = 0  # 0: argmax, then nearest (method 1.5.1); 1: resize the logits linearly, then argmax
+    keep_largest: tuple[int, ...] = ()  # ids of classes of which only the largest piece is kept
+    fill_holes: tuple[int, ...] = ()  # ids of classes whose holes are filled
     modality: str | None = None
     seen: dict[str, tuple[float, float]] = field(default_factory=dict)  # ranges seen in training
 
@@ -71,23 +88,60 @@ class Task:
         if self.slices not in ("stack", *WORLD_AXES) or self.fallback not in WORLD_AXES:
             axes = f"{self.slices!r} or fallback axis {self.fallback!r}"
             raise InputError(f"task {self.name}: unknown slice axis {axes}; choose {', '.join(WORLD_AXES)}")
-        if min(self.size) < 1 or max(self.size) > 16384:
-            raise InputError(f"task {self.name}: the slice size must be between 1 and 16384, found {self.size}")
-        centred(self.size, self.input_size)  # refuses a window that does not fit
+        if min(self.size) < 1 or max(self.size) > LARGEST:
+            raise InputError(f"task {self.name}: the slice size must be between 1 and {LARGEST}, found {self.size}")
+        self._check_scale()
         if not {self.image_order, self.mask_order} <= {0, 1}:
             raise InputError(f"task {self.name}: resize orders must be 0 (nearest) or 1 (linear)")
+
+    def _check_scale(self) -> None:
+        if not self.squeezed:
+            if self.spacing is not None and (self.long_side is not None or not 1e-3 <= self.spacing <= 1e3):
+                raise InputError(f"task {self.name}: give a spacing from 0.001 to 1000 mm or a long side, not both")
+            if self.long_side is not None and not 1 <= self.long_side <= LARGEST:
+                raise InputError(f"task {self.name}: the long side must be from 1 to {LARGEST}, found {self.long_side}")
+            if self.window is not None and not all(1 <= side <= LARGEST for side in self.window):
+                raise InputError(f"task {self.name}: the window must be from 1 to {LARGEST}, found {self.window}")
+        else:
+            centred(self.size, self.input_size)  # refuses a window that does not fit
+            if self.first_look:
+                raise InputError(f"task {self.name}: a first look needs slices whose shape is kept")
+        if self.orientation not in ORIENTATIONS:
+            raise InputError(
+                f"task {self.name}: unknown orientation {self.orientation!r}; choose {', '.join(ORIENTATIONS)}"
+            )
+        unknown = {*self.keep_largest, *self.fill_holes} - {c.id for c in self.classes[1:]}
+        if unknown:
+            raise InputError(f"task {self.name}: there is no class {sorted(unknown)[0]} to post-process")
+
+    @property
+    def squeezed(self) -> bool:
+        """Whether slices are resized to one size, whatever their shape."""
+        return self.spacing is None and self.long_side is None
 
     @property
     def input_size(self) -> tuple[int, int]:
         """Rows and columns of the network's input and of the logits it returns."""
         return self.size if self.window is None else self.window
 
+    def frame(self, shape: tuple[int, int], spacing: tuple[float, float]) -> tuple[int, int]:
+        """Rows and columns of a slice at the network's scale, given those it has and their spacing in mm."""
+        if self.spacing is not None:
+            factors = spacing[0] / self.spacing, spacing[1] / self.spacing
+        elif self.long_side is not None:
+            factors = (self.long_side / max(shape),) * 2
+        else:
+            return self.size
+        rows, columns = (max(1, round(side * factor)) for side, factor in zip(shape, factors, strict=True))
+        return rows, columns
+
     def to_json(self) -> str:
-        # Without a window, write what mona wrote before windows existed: `mona data prepare` compares this text with
-        # a cache's to see whether the cache is still valid, and an older mona refuses unknown keys.
+        # Keys that an older mona did not know are written only where they say something: `mona data prepare` compares
+        # this text with a cache's to see whether the cache is still valid, and an older mona refuses unknown keys.
         values = asdict(self)
-        if self.window is None:
-            del values["window"]
+        for name, default in LATER.items():
+            if values[name] == default:
+                del values[name]
         return json.dumps(values, indent=2)
 
     @classmethod
@@ -107,6 +161,8 @@ class Task:
                 if values.get(key) is not None:
                     rows, columns = values[key]
                     values[key] = (int(rows), int(columns))
+            for key in ("keep_largest", "fill_holes"):
+                values[key] = tuple(int(n) for n in values.get(key, ()))
             values["seen"] = {str(k): (float(a), float(b)) for k, (a, b) in values.get("seen", {}).items()}
             return cls(**values)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
