@@ -173,9 +173,10 @@ def _train(session: Session, *, main: bool, devices: int) -> None:
     folder, data = session.folder, session.data
     if main:
         typer.echo(data.split.describe())
+        typer.echo(data.resolved.geometry)
         typer.echo(_cost(session))
         write_config(session.config, folder)
-        data.resolved.write(folder)
+        data.write(folder)
     try:
         results = session.run()
     except Interrupted:
@@ -237,6 +238,7 @@ def _processes(devices: int) -> dict[str, Any]:
 def _data(config: Config, folder: Path, resumed: bool, moved: Path | None) -> Data:
     from mona_train.data.prepare import prepare
     from mona_train.data.resolved import check_settings, find_cache, find_data, read_resolved, resolve, resumed_with
+    from mona_train.engine.first_look import with_first_look
     from mona_train.engine.session import Data
 
     before = read_resolved(folder) if resumed else None
@@ -249,10 +251,11 @@ def _data(config: Config, folder: Path, resumed: bool, moved: Path | None) -> Da
             raise
         # an older version wrote this run: all it recorded of the data is what the user typed
         raise InputError(f"{error}; use --data FOLDER to say where the run's data is now") from error
-    cache = prepare(adapter, source, find_cache(config, before, adapter, source), config.size)
-    if before is None:
-        return Data(config, resolve(config, adapter, source, cache), cache)
-    return Data(config, resumed_with(before, folder, source, cache), cache)
+    place = find_cache(config, before, adapter, source)
+    cache = prepare(adapter, source, place, config.size, pixels=config.pixels)
+    resolved = resumed_with(before, folder, source, cache) if before else resolve(config, adapter, source, cache)
+    resolved, look = with_first_look(config, resolved, cache, folder if resumed else None)
+    return Data(config, resolved, cache, look)
 
 
 def _cost(session: Session) -> str:

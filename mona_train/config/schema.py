@@ -13,20 +13,23 @@ from mona_kernels import Kernels
 from mona_train.config.toml import within
 
 LARGEST = 4096  # side of a slice
+STRIDE = 16  # the U-Net halves a slice four times
 WIDEST = 16  # times the paper's U-Net: 4,096 channels at its deepest level, 2 GB of weights
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")  # of lightning-fabric those that keep weights in 32 bit
 
 
 @dataclass(frozen=True)
 class Optimiser:
-    """Learning rate: linear warm-up, then lr (1 - t/T)^power over each stage."""
+    """Learning rate: linear warm-up, held for a while, then lr (1 - t/T)^power."""
 
     kind: Literal["sgd", "adamw"] = "sgd"
     lr: float = 0.01
     momentum: float = 0.9  # of SGD; Nesterov's where the stage says so
     weight_decay: float = 1e-4
     power: float = 0.9
-    warmup: float = 0.0  # share of a stage
+    warmup: float = 0.0  # share of the time
+    hold: float = 0.0  # share of the time, with the warm-up
+    over: Literal["stage", "run"] = "stage"  # what the time is: each stage has its own schedule, or all share one
 
 
 @dataclass(frozen=True)
@@ -58,12 +61,15 @@ class Config:
     preset: str = "paper"
     seed: int = 0
     split_seed: int | None = None  # None: the published split where there is one
-    size: tuple[int, int] = (256, 256)  # of a slice, rows x columns
-    window: str = "full"  # the centre of a slice that the network sees: full, auto, or rows x columns
+    size: tuple[int, int] = (256, 256)  # that slices are squeezed to, rows x columns
+    pixels: int = 0  # instead: long side of a typical slice; every slice keeps its shape, at one scale
+    window: str = "full"  # what the network sees of a slice: full, auto (where the organ is), or rows x columns
     width: float = 1.0  # multiplies the U-Net's channels
     steps: int = 60_000  # of all stages together
     pretrain_share: float = 0.5  # of the steps
     ema: float = 0.99
+    average: bool = False  # validate, hand over to the next stage and export the EMA network instead of the student
+    post_process: bool = False  # keep the largest piece of a class, fill its holes, where that helps on validation
     precision: str = "32-true"
     kernels: Kernels = "native"  # "reference": plain PyTorch, to compare with
     optimiser: Optimiser = field(default_factory=Optimiser)
@@ -92,9 +98,11 @@ class Config:
             raise InputError(f"expected a size in multiples of 16 (the U-Net halves it four times), found {self.size}")
         if not all(16 <= side <= LARGEST for side in self.size):
             raise InputError(f"size must be from 16x16 to {LARGEST}x{LARGEST}, found {self.size[0]}x{self.size[1]}")
+        if self.pixels and not STRIDE <= self.pixels <= LARGEST:
+            raise InputError(f"pixels must be from {STRIDE} to {LARGEST}, or 0 to squeeze slices, found {self.pixels}")
         if not 0 < self.width <= WIDEST:
             raise InputError(f"width must be above 0 and at most {WIDEST}, found {self.width:g}")
-        within(self.optimiser, "optimiser", 0, 1, "warmup")
+        within(self.optimiser, "optimiser", 0, 1, "warmup", "hold")
         within(self.optimiser, "optimiser", 0, None, "power")
         if self.optimiser.momentum >= 1:
             raise InputError(f"optimiser.momentum must be below 1, found {self.optimiser.momentum:g}")

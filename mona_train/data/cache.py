@@ -3,8 +3,10 @@
     images.npy     uint16 (slices, rows, columns): intensity 0..1 in steps of 1/65535
     labels.npy     uint8  (labelled slices, rows, columns): class indices of the Task
     manifest.json  the Task, every case and the position of its slices, and the SHA-256 of every source file
+    looks/         first looks trained on these slices (see `mona_train.engine.first_look`)
 
 Slices of a case are in the world order of `mona_infer.geometry.slicing`, whatever order the scanner stored them in.
+Slices that keep their shape differ in size from case to case: each is in the middle of an array that holds the largest.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mona_infer.errors import InputError
-from mona_infer.task import Task
+from mona_infer.task import Task, centred
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "manifest.json"
 
 
@@ -42,6 +44,7 @@ class CachedCase:
     voxels: tuple[int, ...]  # per class, as scanned; empty without a label
     content: tuple[float, ...]  # per slice: share of pixels that are not (nearly) black
     image_hash: str  # of the intensities: two names for one image have the same hash
+    frame: tuple[int, int] | None = None  # rows and columns of its slices, if the cached ones are larger
 
     @property
     def rows(self) -> range:
@@ -57,11 +60,17 @@ class CachedCase:
 class Cache:
     folder: Path
     dataset: str
-    task: Task
+    task: Task  # with the scale of the slices, but no window yet
     cases: tuple[CachedCase, ...]
     sources: dict[str, Any]  # file -> size, mtime_ns, sha256
     images: NDArray[np.uint16]
     labels: NDArray[np.uint8]
+    geometry: str = ""  # the scale and why, in words
+
+    def frame_of(self, case: CachedCase) -> tuple[slice, slice]:
+        """The rows and columns of the cached arrays that a case's slices fill."""
+        rows, columns = self.images.shape[1:]
+        return centred((rows, columns), case.frame or (rows, columns))
 
     @classmethod
     def open(cls, folder: Path) -> Cache:
@@ -73,15 +82,16 @@ class Cache:
             images = np.load(folder / "images.npy", mmap_mode="r", allow_pickle=False)
             labels = np.load(folder / "labels.npy", mmap_mode="r", allow_pickle=False)
             task = Task.from_json(json.dumps(manifest["task"]))
-            return cls(folder, manifest["dataset"], task, cases, manifest["sources"], images, labels)
+            geometry = str(manifest["geometry"])
+            return cls(folder, manifest["dataset"], task, cases, manifest["sources"], images, labels, geometry)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise InputError(f"{folder} is damaged ({error}); delete it and run `mona data prepare` again") from error
 
 
-def default_folder(adapter: str, data: Path, size: tuple[int, int]) -> Path:
+def default_folder(adapter: str, data: Path, size: tuple[int, int], pixels: int = 0) -> Path:
     """Where `mona train` and `mona data prepare` put the cache of a data set by default."""
     stem = data.resolve().name if adapter == "folder" else adapter
-    return Path("cache") / f"{stem}-{size[0]}x{size[1]}"
+    return Path("cache") / f"{stem}-{pixels or f'{size[0]}x{size[1]}'}"
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
@@ -93,12 +103,14 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     return found if found.get("format") == FORMAT else None
 
 
-def manifest(dataset: str, task: Task, cases: list[CachedCase], sources: dict[str, Any]) -> str:
-    parts = {"format": FORMAT, "dataset": dataset, "task": json.loads(task.to_json())}
+def manifest(facts: dict[str, Any], task: Task, cases: list[CachedCase], sources: dict[str, Any]) -> str:
+    parts = {"format": FORMAT, **facts, "task": json.loads(task.to_json())}
     return json.dumps({**parts, "cases": [asdict(case) for case in cases], "sources": sources}, indent=1)
 
 
 def _case(entry: dict[str, Any]) -> CachedCase:
     listed = {f.name for f in fields(CachedCase) if str(f.type).startswith("tuple")}
-    values: dict[str, Any] = {key: tuple(value) if key in listed else value for key, value in entry.items()}
+    values: dict[str, Any] = {
+        key: tuple(value) if key in listed and value is not None else value for key, value in entry.items()
+    }
     return CachedCase(**values)

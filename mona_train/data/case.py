@@ -44,3 +44,6 @@ class Adapter:
     remarks: Callable[[Path], list[str]] | None = None  # warnings about scans that are left out on purpose
     files: Callable[[Path], list[Path]] | None = None  # all scans and labels; those that no case uses are reported
     label_name: Callable[[Case], str] | None = None  # the file name that an unlabelled case's label should have
+    # Of slices that keep their shape: their ruler (some files have no spacing) and `Task.orientation`
+    ruler: Literal["mm", "pixels"] = "mm"
+    orientation: str = "world"

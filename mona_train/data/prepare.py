@@ -28,28 +28,38 @@ from mona_infer.geometry.stack import SliceStack
 from mona_infer.io.atomic import atomic_path, write_text
 from mona_infer.io.read import label_ids
 from mona_infer.system.progress import progress
-from mona_infer.task import Task
+from mona_infer.task import Task, centred
 from mona_infer.volume import Volume
 from mona_kernels import native
 from mona_train.data.cache import MANIFEST, Cache, CachedCase, manifest, read_manifest
 from mona_train.data.case import Adapter, Case
 from mona_train.data.check import content_hash
+from mona_train.data.scale import at_one_scale
 from mona_train.data.unused_files import warnings
 
 STEPS = 65535  # of intensity, in a uint16
+AT_ONCE = 16  # slices
 BLACK = 0.05  # below this a pixel is air
 
 
 def prepare(
-    adapter: Adapter, source: Path, folder: Path, size: tuple[int, int] | None = None, *, say: IO[str] | None = None
+    adapter: Adapter,
+    source: Path,
+    folder: Path,
+    size: tuple[int, int] | None = None,
+    *,
+    pixels: int = 0,
+    say: IO[str] | None = None,
 ) -> Cache:
     """The cache of a data set in `folder`, made or completed if necessary.
 
-    What happens, and why, is written to `say` (standard output by default); files that are not used are reported on
-    standard error.
+    Slices are squeezed to `size`; or, if `pixels` is given, they keep their shape, and so many is the long side of a
+    typical one.  What happens, and why, is written to `say` (standard output by default); files that are not used are
+    reported on standard error.
     """
     task = adapter.task(source)
     task = replace(task, size=size) if size else task
+    asked = {"task": json.loads(task.to_json()), "pixels": pixels}
     cases = adapter.cases(source)
     if not cases:
         raise InputError(f"{source} contains no case of {adapter.title}; expected {adapter.layout}")
@@ -61,17 +71,21 @@ def prepare(
         before = read_manifest(folder)
         sources = _hash_sources(cases, source, (before or {}).get("sources", {}))
         shards = folder.with_name(folder.name + ".shards")
-        changed = _changed(before, adapter, task, cases, sources) if before else ""
+        changed = _changed(before, adapter, asked, cases, sources) if before else ""
         if before and not changed:
             _say(f"using {folder}, which is already prepared", say)
         else:
             why = f" again: {changed}" if changed else _others(folder)
             _say(f"preparing {folder}{why}", say)
+            geometry = f"slices are squeezed to {task.size[0]}x{task.size[1]}"
+            if pixels:
+                task, geometry = at_one_scale(adapter, task, cases, pixels)
             shards.mkdir(parents=True, exist_ok=True)
             with ThreadPoolExecutor(native.cores()) as pool:
                 jobs = pool.map(lambda case: _shard(case, task, source, sources, shards), cases)
                 files = list(progress(jobs, len(cases), f"preparing {adapter.name}"))
-            _assemble(folder, adapter, task, files, sources)
+            facts = {"dataset": adapter.name, "asked": asked, "geometry": geometry}
+            _assemble(folder, facts, task, files, sources)
         shutil.rmtree(shards, ignore_errors=True)  # also those of a run killed just before this line
     cache = Cache.open(folder)
     for warning in _vanished(cache) if changed or not before else ():
@@ -88,10 +102,11 @@ def _vanished(cache: Cache) -> Iterator[str]:
             for n, c in enumerate(cache.task.classes):
                 if case.voxels[n] and n not in kept:
                     lost.setdefault(c.name, []).append(case.name)
-    size = "x".join(map(str, cache.task.size))
+    task = cache.task
+    size = f"of {task.size[0]}x{task.size[1]}" if task.squeezed else "at this scale"
     for name, cases in lost.items():
         few = ", ".join(cases[:5]) + (", ..." if len(cases) > 5 else "")
-        yield f"{name} is too small for slices of {size} and vanishes in {len(cases)} volumes: {few}"
+        yield f"{name} is too small for slices {size} and vanishes in {len(cases)} volumes: {few}"
 
 
 def _say(text: str, where: IO[str] | None) -> None:
@@ -101,18 +116,20 @@ def _say(text: str, where: IO[str] | None) -> None:
 
 def _others(folder: Path) -> str:
     """Caches of the same data at another slice size; the user may have expected one of them to be used."""
-    kind = re.compile(r"(.+)-\d+x\d+")
+    kind = re.compile(r"(.+)-\d+(?:x\d+)?")
     name = kind.fullmatch(folder.name)
     beside = sorted(path.parent for path in folder.parent.glob(f"*/{MANIFEST}"))
     others = [str(o) for o in beside if name and (m := kind.fullmatch(o.name)) and m[1] == name[1]]
     return f": {', '.join(others)} has slices of another size" if others else ""
 
 
-def _changed(before: dict[str, Any], adapter: Adapter, task: Task, cases: list[Case], sources: dict[str, Any]) -> str:
+def _changed(
+    before: dict[str, Any], adapter: Adapter, asked: dict[str, Any], cases: list[Case], sources: dict[str, Any]
+) -> str:
     """What has changed since the existing cache was made; empty if it can be used."""
     if before["dataset"] != adapter.name:
         return f"it was made from {before['dataset']}, not from {adapter.name}"
-    if before["task"] != json.loads(task.to_json()):
+    if before["asked"] != asked:
         return "the classes, intensities or slice size have changed"
     hashes, old = ({name: entry["sha256"] for name, entry in found.items()} for found in (sources, before["sources"]))
     if other := sorted(name for name in {*hashes, *old} if hashes.get(name) != old.get(name)):
@@ -160,11 +177,13 @@ def _shard(case: Case, task: Task, source: Path, sources: dict[str, Any], shards
         return path
     image = case.image()
     stack = SliceStack(image, task)
-    pixels = np.concatenate([_to_steps(batch) for _, batch in stack.batches(16)])
-    labels: NDArray[Any] = np.zeros((0, *task.size), np.uint8)
+    frame = stack.frame
+    starts = range(0, len(stack), AT_ONCE)
+    pixels = np.concatenate([_to_steps(stack.read_whole(k, min(k + AT_ONCE, len(stack)))) for k in starts])
+    labels: NDArray[Any] = np.zeros((0, *frame), np.uint8)
     voxels: tuple[int, ...] = ()
     if case.label is not None:
-        labels, voxels = _labels(case, image, stack, task)
+        labels, voxels = _labels(case, image, stack, task, frame)
     shape = stack.slicing.view(image.voxels).shape
     entry = CachedCase(
         name=case.name,
@@ -181,6 +200,7 @@ def _shard(case: Case, task: Task, source: Path, sources: dict[str, Any], shards
         voxels=voxels,
         content=tuple(round(float(c), 4) for c in (pixels > BLACK * STEPS).mean(axis=(1, 2))),
         image_hash=content_hash(image),
+        frame=None if task.squeezed else frame,
     )
     with atomic_path(path) as temporary, temporary.open("wb") as file:
         np.savez(file, images=pixels, labels=labels, entry=np.array(json.dumps(asdict(entry))))
@@ -191,8 +211,10 @@ def _to_steps(values: NDArray[np.float32]) -> NDArray[np.uint16]:
     return np.asarray(np.rint(values * np.float32(STEPS)), np.uint16)
 
 
-def _labels(case: Case, image: Volume, stack: SliceStack, task: Task) -> tuple[NDArray[np.uint8], tuple[int, ...]]:
-    """Class indices at the network's size, and the number of voxels of each class in the scan."""
+def _labels(
+    case: Case, image: Volume, stack: SliceStack, task: Task, frame: tuple[int, int]
+) -> tuple[NDArray[np.uint8], tuple[int, ...]]:
+    """Class indices at the network's scale, and the number of voxels of each class in the scan."""
     assert case.label is not None
     label = on_grid_of(case.label(), image)
     ids = label_ids(label)
@@ -204,12 +226,13 @@ def _labels(case: Case, image: Volume, stack: SliceStack, task: Task) -> tuple[N
         strange = sorted({int(i) for i in np.unique(ids)} - {c.id for c in task.classes})
         raise InputError(f"{label.source} contains label id {strange[0]}, which is not a class of {task.name}")
     view = np.ascontiguousarray(stack.slicing.view(classes))
-    return native.resize(view, task.size, order=0), tuple(
-        int(n) for n in np.bincount(view.ravel(), minlength=len(task.classes))
-    )
+    # squeezed: as published; else as soft maps, which keep a class's area
+    count = len(task.classes)
+    resized = native.resize(view, task.size, order=0) if task.squeezed else native.soft_labels(view, frame, count)
+    return resized, tuple(int(n) for n in np.bincount(view.ravel(), minlength=count))
 
 
-def _assemble(folder: Path, adapter: Adapter, task: Task, files: list[Path], sources: dict[str, Any]) -> None:
+def _assemble(folder: Path, facts: dict[str, Any], task: Task, files: list[Path], sources: dict[str, Any]) -> None:
     entries, rows, label_rows = [], 0, 0
     for file in files:
         with np.load(file, allow_pickle=False) as shard:
@@ -220,20 +243,29 @@ def _assemble(folder: Path, adapter: Adapter, task: Task, files: list[Path], sou
     new = folder.with_name(folder.name + ".new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
-    shapes = {"images": ((rows, *task.size), np.uint16), "labels": ((label_rows, *task.size), np.uint8)}
+    height, width = (max(sides) for sides in zip(*(entry["frame"] or task.size for entry in entries), strict=True))
+    shapes = {"images": ((rows, height, width), np.uint16), "labels": ((label_rows, height, width), np.uint8)}
     for name, (shape, dtype) in shapes.items():
         with (new / f"{name}.npy").open("wb") as out:
             header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(out, header)
             for file in files:
                 with np.load(file, allow_pickle=False) as shard:
-                    out.write(shard[name].tobytes())
+                    out.write(_in_the_middle(shard[name], (height, width)).tobytes())
             out.flush()
             os.fsync(out.fileno())
     ordered = [CachedCase(**entry) for entry in entries]
-    write_text(new / MANIFEST, manifest(adapter.name, task, ordered, sources))
+    write_text(new / MANIFEST, manifest(facts, task, ordered, sources))
     shutil.rmtree(folder, ignore_errors=True)  # an older cache, from other files or for another Task
     new.rename(folder)
+
+
+def _in_the_middle(slices: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
+    if slices.shape[1:] == size:
+        return slices
+    out = np.zeros((len(slices), *size), slices.dtype)
+    out[:, *centred(size, (slices.shape[1], slices.shape[2]))] = slices
+    return out
 
 
 @contextlib.contextmanager

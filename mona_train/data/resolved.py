@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,13 @@ from mona_train.data.cache import Cache, default_folder
 from mona_train.data.case import Adapter, Case
 from mona_train.data.split import Split, split
 from mona_train.data.training_ranges import training_ranges
-from mona_train.data.window import centred_window
+from mona_train.data.window import centred_window, organ_window
 from mona_train.methods.registry import method_named
 from mona_train.networks.unet import STRIDE
 
 FILE = "resolved.json"
 FORMAT = 1
-ASKED = ("dataset", "data", "method", "ratio", "split_seed", "size", "window")  # the settings it depends on
+ASKED = ("dataset", "data", "method", "ratio", "split_seed", "size", "pixels", "window")  # the settings it depends on
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class Resolved:
     split: Split
     task: Task  # as trained: with its window and the ranges of the training data
     asked: dict[str, Any]
+    geometry: str = ""  # scale and window, and why, in words
+    corners: dict[str, tuple[int, int]] = field(default_factory=dict)  # case -> top, left of its window in the cache
 
     @property
     def dataset(self) -> str:
@@ -61,6 +63,7 @@ class Resolved:
     def write(self, run: Path) -> None:
         facts = {"format": FORMAT, "adapter": self.adapter, "data": str(self.data), "cache": str(self.cache)}
         facts |= {"content": self.content, "asked": self.asked, "task": json.loads(self.task.to_json())}
+        facts |= {"geometry": self.geometry, "corners": self.corners}
         write_text(run / FILE, json.dumps({**facts, "split": asdict(self.split)}) + "\n")
 
 
@@ -82,6 +85,8 @@ def read_resolved(run: Path) -> Resolved | None:
             split=Split(**parts),
             task=Task.from_json(json.dumps(facts["task"])),
             asked=dict(facts["asked"]),
+            geometry=str(facts.get("geometry", "")),
+            corners={str(name): (int(top), int(left)) for name, (top, left) in facts.get("corners", {}).items()},
         )
     except FileNotFoundError:
         return None
@@ -92,10 +97,18 @@ def read_resolved(run: Path) -> Resolved | None:
 def resolve(config: Config, adapter: Adapter, data: Path, cache: Cache) -> Resolved:
     """Resolve these settings for this data."""
     chosen = split(cache, None if method_named(config.method).all_labels else config.ratio, config.split_seed)
-    window = _window(config, cache)
-    task = replace(cache.task, window=window if window != cache.task.size else None, seen=training_ranges(cache))
+    window, first_look, reason = _window(config, cache)
+    if window == cache.task.size and cache.task.squeezed:
+        window = None
+    task = replace(cache.task, window=window, first_look=first_look, seen=training_ranges(cache))
+    geometry = "; ".join(words for words in (cache.geometry, reason) if words)
     places = data.resolve(), cache.folder.resolve()
-    return Resolved(adapter.name, *places, content_of(cache), chosen, task, _asked(config))
+    return Resolved(adapter.name, *places, content_of(cache), chosen, task, _asked(config), geometry)
+
+
+def labels_for_geometry(config: Config, cache: Cache) -> tuple[int, ...]:
+    """The published labelled slices, even if a method uses more: all methods get the same window and first look."""
+    return split(cache, config.ratio, config.split_seed).labelled
 
 
 def resumed_with(before: Resolved, run: Path, data: Path, cache: Cache) -> Resolved:
@@ -111,7 +124,7 @@ def resumed_with(before: Resolved, run: Path, data: Path, cache: Cache) -> Resol
 def check_settings(before: Resolved, config: Config, run: Path) -> None:
     """Settings that the split and the Task depend on cannot change in the middle of a run."""
     for name, now in _asked(config).items():
-        if now != before.asked.get(name):
+        if now != before.asked.get(name, 0 if name == "pixels" else None):  # runs of older versions had no `pixels`
             raise InputError(
                 f"{run / 'run.toml'} says {name} = {now}, but the run was started with {before.asked.get(name)}; "
                 "change it back or start a new run (if the data has moved, use --data FOLDER)"
@@ -137,7 +150,7 @@ def find_cache(config: Config, before: Resolved | None, adapter: Adapter, data: 
     """The run's own cache; if its folder is gone (the run was copied here), the default place for a new one."""
     if before is not None and before.cache.parent.is_dir():
         return before.cache
-    return default_folder(adapter.name, data, config.size)
+    return default_folder(adapter.name, data, config.size, config.pixels)
 
 
 def find_again(config: Config) -> Resolved:
@@ -158,16 +171,20 @@ def _asked(config: Config) -> dict[str, Any]:
     return {name: list(v) if isinstance(v := getattr(config, name), tuple) else v for name in ASKED}
 
 
-def _window(config: Config, cache: Cache) -> tuple[int, int]:
+def _window(config: Config, cache: Cache) -> tuple[tuple[int, int] | None, bool, str]:
+    """The window, whether a first look places it, and why it was chosen, in words."""
+    squeezed = cache.task.squeezed
     if config.window == "full":
-        return cache.task.size
+        return (cache.task.size, False, "") if squeezed else organ_window(cache, ())
     if config.window == "auto":
-        # from the published labelled patients, even if a method uses more of them: all methods get the same window
-        return centred_window(cache, split(cache, config.ratio, config.split_seed).labelled)
+        rows = labels_for_geometry(config, cache)
+        return (centred_window(cache, rows), False, "") if squeezed else organ_window(cache, rows)
     rows, _, columns = config.window.partition("x")
     if not (rows.isdigit() and columns.isdigit()):
         raise InputError(f"window must be full, auto or a size like 96x96, found {config.window!r}")
     window = int(rows), int(columns)
     if any(side % STRIDE for side in window):
         raise InputError(f"both sides of the window must be multiples of {STRIDE}, like 96x96, found {config.window}")
-    return window
+    if squeezed:
+        return window, False, ""
+    return window, True, f"the network sees {config.window} around the organ, found by a first look"

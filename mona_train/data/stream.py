@@ -6,7 +6,9 @@ unlabelled stream is built from images alone: the label of an unlabelled slice c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 
 from mona_infer.system.memory_budget import memory_budget
-from mona_infer.task import centred
 from mona_train.data.cache import Cache
 from mona_train.data.prepare import STEPS
 from mona_train.data.split import Split
@@ -64,20 +65,46 @@ class Order:
         return self._epochs[number]
 
 
-class Rows:
-    """Some rows of a cached array: kept on the device if they fit, otherwise read from the memory map."""
+@dataclass(frozen=True)
+class Crop:
+    """The part of each cached slice that batches contain; it may reach beyond the slice, where it is 0."""
 
-    def __init__(self, array: NDArray[Any], rows: tuple[int, ...], device: torch.device, budget: int) -> None:
-        self._device = device
-        self._rows = np.asarray(rows, np.int64)
+    size: tuple[int, int]
+    corners: NDArray[np.int64]  # (rows of the cache, 2): top and left, possibly negative
+
+    def of(self, array: NDArray[Any], rows: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[Any]:
+        """Some rows of a cached array, cut out; `places` are the rows of the cache whose corners they have."""
+        height, width = array.shape[1:]
+        out = np.zeros((len(rows), *self.size), array.dtype)
+        for n, (row, (top, left)) in enumerate(zip(rows, self.corners[places], strict=True)):
+            down, up = max(top, 0), min(top + self.size[0], height)
+            right, end = max(left, 0), min(left + self.size[1], width)
+            if down < up and right < end:
+                out[n, down - top : up - top, right - left : end - left] = array[row, down:up, right:end]
+        return out
+
+
+class Rows:
+    """Some rows of a cached array: kept on the device if they fit, otherwise read from the memory map.
+
+    `rows` count in the array, `places` in the cache's slices: they differ for labels, which not every slice has.
+    """
+
+    def __init__(
+        self,
+        array: NDArray[Any],
+        rows: tuple[int, ...],
+        places: tuple[int, ...],
+        crop: Crop,
+        device: torch.device,
+        budget: int,
+    ) -> None:
+        self._crop, self._device = crop, device
+        self._rows, self._places = np.asarray(rows, np.int64), np.asarray(places, np.int64)
+        self._mapped: NDArray[Any] | None = array
         self._resident: torch.Tensor | None = None
-        self._mapped: NDArray[Any] | None = None
-        if len(rows) * array[0].nbytes <= budget:
-            # torch indexes int16 but not uint16: reinterpret the same bits
-            picked = np.ascontiguousarray(array[self._rows])
-            self._resident = torch.from_numpy(picked.view(np.int16) if picked.dtype == np.uint16 else picked).to(device)
-        else:
-            self._mapped = array
+        if len(rows) * math.prod(crop.size) * array.itemsize <= budget:
+            self._resident, self._mapped = self._read(np.arange(len(rows))), None
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -85,8 +112,12 @@ class Rows:
     def pick(self, at: NDArray[np.int64]) -> torch.Tensor:
         if self._resident is not None:
             return self._resident[torch.from_numpy(at).to(self._device)]
+        return self._read(at)
+
+    def _read(self, at: NDArray[np.int64]) -> torch.Tensor:
         assert self._mapped is not None
-        picked = np.ascontiguousarray(self._mapped[self._rows[at]])
+        picked = self._crop.of(self._mapped, self._rows[at], self._places[at])
+        # torch indexes int16 but not uint16: reinterpret the same bits
         return torch.from_numpy(picked.view(np.int16) if picked.dtype == np.uint16 else picked).to(self._device)
 
 
@@ -97,13 +128,15 @@ def _intensities(steps: torch.Tensor) -> torch.Tensor:
 class LabelledStream:
     """Slices of the labelled patients, with their labels."""
 
-    def __init__(self, cache: Cache, rows: tuple[int, ...], order: Order, device: torch.device, budget: int) -> None:
+    def __init__(
+        self, cache: Cache, rows: tuple[int, ...], crop: Crop, order: Order, device: torch.device, budget: int
+    ) -> None:
         found = {row: label for case in cache.cases for row, label in case.label_rows.items()}
         missing = [row for row in rows if row not in found]
         if missing:
             raise ValueError(f"row {missing[0]} has no label and cannot be in the labelled stream")
-        self._images = Rows(cache.images, rows, device, budget)
-        self._labels = Rows(cache.labels, tuple(found[row] for row in rows), device, budget)
+        self._images = Rows(cache.images, rows, rows, crop, device, budget)
+        self._labels = Rows(cache.labels, tuple(found[row] for row in rows), rows, crop, device, budget)
         self._order = order
 
     def __len__(self) -> int:
@@ -118,9 +151,15 @@ class UnlabelledStream:
     """Slices without labels.  It gets an array of images, never the cache, which also has labels."""
 
     def __init__(
-        self, images: NDArray[np.uint16], rows: tuple[int, ...], order: Order, device: torch.device, budget: int
+        self,
+        images: NDArray[np.uint16],
+        rows: tuple[int, ...],
+        crop: Crop,
+        order: Order,
+        device: torch.device,
+        budget: int,
     ) -> None:
-        self._images = Rows(images, rows, device, budget)
+        self._images = Rows(images, rows, rows, crop, device, budget)
         self._order = order
 
     def __len__(self) -> int:
@@ -143,27 +182,41 @@ def streams(
     device: torch.device | str = "cpu",
     budget: int | None = None,
     window: tuple[int, int] | None = None,
+    corners: Mapping[str, tuple[int, int]] | None = None,
+    margin: int = 0,
 ) -> tuple[LabelledStream, UnlabelledStream | None]:
     """Both streams of a run, with batch[0] labelled and batch[1] unlabelled slices per step.
 
     If every training slice is labelled, the second stream is None.
 
     `budget` is the number of bytes that each array may take on the device; by default a quarter of the free memory.
-    With a `window` (rows, columns), batches contain only that centre of the slices, and only it is kept on the device.
+    With a `window` (rows, columns), batches contain only that part of the slices, and only it is kept on the device:
+    the slice's centre, or where `corners` (case -> top, left) place it.  `margin` pixels are added on all four sides,
+    so that a rotation brings in the scan and not black corners.
     """
     device = torch.device(device)
     if budget is None:
         budget = (torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else memory_budget()) // 4
-    if window is not None:
-        # Views: a memory map stays a memory map, and only the window is read from it.
-        rows, columns = centred(cache.images.shape[1:], window)
-        cache = replace(cache, images=cache.images[:, rows, columns], labels=cache.labels[:, rows, columns])
+    crop = crop_of(cache, window, corners or {}, margin)
     labelled = Order(len(split.labelled), batch[0], seed=seed, stream=LABELLED, rank=rank, world_size=world_size)
-    with_labels = LabelledStream(cache, split.labelled, labelled, device, budget)
+    with_labels = LabelledStream(cache, split.labelled, crop, labelled, device, budget)
     if not split.unlabelled:
         return with_labels, None
     unlabelled = Order(len(split.unlabelled), batch[1], seed=seed, stream=UNLABELLED, rank=rank, world_size=world_size)
-    return with_labels, UnlabelledStream(cache.images, split.unlabelled, unlabelled, device, budget)
+    return with_labels, UnlabelledStream(cache.images, split.unlabelled, crop, unlabelled, device, budget)
+
+
+def crop_of(
+    cache: Cache, window: tuple[int, int] | None, corners: Mapping[str, tuple[int, int]] | None = None, margin: int = 0
+) -> Crop:
+    """What batches contain of each cached slice; see `streams`."""
+    height, width = cache.images.shape[1:]
+    rows, columns = window or (height, width)
+    middle = (height - rows) // 2, (width - columns) // 2
+    places = np.empty((len(cache.images), 2), np.int64)
+    for case in cache.cases:
+        places[case.first : case.first + case.slices] = (corners or {}).get(case.name, middle)
+    return Crop((rows + 2 * margin, columns + 2 * margin), places - margin)
 
 
 def step_generator(seed: int, rank: int, step: int) -> torch.Generator:

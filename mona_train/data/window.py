@@ -1,4 +1,8 @@
-"""The window: the centre of a slice that contains all organs.  The margin would cost as much time per pixel."""
+"""The window: what the network sees of a slice.  It decides the resolution that a run can afford.
+
+Slices that keep their shape: a square around the organ, found by a first look, or the whole slice if organs fill it.
+Squeezed slices: the centre, if all organs are in it.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,39 @@ from numpy.typing import NDArray
 
 from mona_train.data.cache import Cache
 
+MARGIN = 1.5  # times the largest organ of the few labelled patients: others have larger ones, and a network needs context
+WORTHWHILE = 0.6  # of a slice's area: a window that covers more than this saves less than a first look costs
+
+
+def organ_window(
+    cache: Cache, rows: Iterable[int], *, margin: float = MARGIN, multiple: int = 16
+) -> tuple[tuple[int, int], bool, str]:
+    """The window for slices that keep their shape, whether a first look has to place it, and the reason in words."""
+    wanted = set(rows)
+    sides, areas = [], []
+    for case in cache.cases:
+        labelled = [label for row, label in case.label_rows.items() if row in wanted]
+        foreground = (cache.labels[labelled] > 0).any(axis=0) if labelled else np.zeros((1, 1), bool)
+        if foreground.any():
+            spans = (_span(foreground, axis) for axis in (0, 1))
+            sides.append(max(high - low + 1 for low, high, _ in spans))
+            areas.append(math.prod(case.frame or cache.images.shape[1:]))
+    whole = _multiple(cache.images.shape[1], multiple), _multiple(cache.images.shape[2], multiple)
+    if not sides:
+        return whole, False, f"the network sees whole slices, in {whole[0]}x{whole[1]}"
+    side = _multiple(margin * max(sides), multiple)
+    organ = f"organs of labelled patients are up to {max(sides)} pixels wide"
+    if side**2 >= WORTHWHILE * float(np.median(areas)):
+        return whole, False, f"{organ}: the network sees whole slices, in {whole[0]}x{whole[1]}"
+    return (side, side), True, f"{organ}: the network sees {side}x{side} around them, found by a first look"
+
+
+def _multiple(side: float, multiple: int) -> int:
+    return math.ceil(round(side, 6) / multiple) * multiple
+
 
 def centred_window(cache: Cache, rows: Iterable[int], *, margin: float = 0.1, multiple: int = 16) -> tuple[int, int]:
-    """The smallest centred window, the same fraction of both sides, that contains all foreground of labelled `rows`.
+    """For squeezed slices: the smallest centred window, the same fraction of both sides, with all foreground of `rows`.
 
     The fraction is how far foreground reaches from the centre (0: centre, 1: border) plus `margin`, since the organs of
     unlabelled patients may reach further than those of the few labelled ones.  Each side is rounded up to a `multiple`

@@ -27,7 +27,8 @@ def optimiser(settings: Optimiser, networks: list[nn.Module], *, nesterov: bool)
 
 
 def rate(settings: Optimiser, index: int, steps: int) -> float:
-    """lr (1 - t/T)^power, after a linear warm-up over a fraction of the stage."""
-    warm = settings.warmup * steps
+    """lr (1 - t/T)^power, after a linear warm-up over a share of the time; t starts after the share that is held."""
+    warm, held = settings.warmup * steps, settings.hold * steps
     start = min(1.0, (index + 1) / warm) if warm >= 1 else 1.0
-    return float(settings.lr * start * (1 - index / steps) ** settings.power)
+    left = 1 - (index - held) / (steps - held) if index > held else 1.0
+    return float(settings.lr * start * left**settings.power)

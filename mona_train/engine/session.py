@@ -11,15 +11,19 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
+from torch import nn
 
 from mona_infer.errors import CheckFailed, InputError
 from mona_infer.io.atomic import write_text
+from mona_infer.task import Task
 from mona_infer.viewing.pictures import montage
 from mona_train.config.schema import Config
 from mona_train.data.cache import Cache
 from mona_train.data.case import Case
 from mona_train.data.resolved import Resolved
 from mona_train.engine.divergence import Diverged, Watch
+from mona_train.engine.first_look import save_first_look
+from mona_train.engine.post_processing import RULES, choose_post_processing
 from mona_train.engine.trainer import Trainer
 from mona_train.engine.validate import Scored, summary, validate
 from mona_train.export.parity import FULL, keep
@@ -42,15 +46,26 @@ class Interrupted(Exception):
 class Data:
     """What a run learns from and is measured on."""
 
-    def __init__(self, config: Config, resolved: Resolved, cache: Cache) -> None:
-        self.resolved, self.cache = resolved, cache
+    def __init__(self, config: Config, resolved: Resolved, cache: Cache, look: nn.Module | None = None) -> None:
+        self.resolved, self.cache, self.look = resolved, cache, look
         self.split, self.task = resolved.split, resolved.task
         self._check_unlabelled(config)
         self._check_batch(config)
         cases = {case.name: case for case in resolved.cases()}
-        self.val, self.test = (
-            [cases[n] for n in names if cases[n].label] for names in (self.split.val, self.split.test)
+        self.val, self.test, self.labelled = (
+            [cases[n] for n in names if cases[n].label] for names in (self.split.val, self.split.test, self._labelled())
         )
+
+    def write(self, run: Path) -> None:
+        """Keep in the run what it was trained on and with."""
+        self.resolved.write(run)
+        if self.look is not None:
+            save_first_look(self.look, run)
+
+    def _labelled(self) -> list[str]:
+        """The names of the cases whose labels are used in full."""
+        rows = set(self.split.labelled)
+        return [case.name for case in self.cache.cases if rows.issuperset(case.rows)]
 
     def _check_unlabelled(self, config: Config) -> None:
         """A method that learns from unlabelled slices must have some: said before the first step."""
@@ -79,7 +94,9 @@ class Data:
 class Session:
     def __init__(self, config: Config, folder: Path, data: Data, fabric: Fabric, *, quiet: bool = False) -> None:
         self.config, self.folder, self.data, self.fabric = config, folder, data, fabric
-        self.trainer = Trainer(config, data.cache, data.split, data.task, fabric)
+        self.trainer = Trainer(config, data.cache, data.split, data.task, fabric, data.resolved.corners)
+        if data.look is not None:
+            data.look.to(fabric.device)
         self.best: dict[str, Any] | None = None  # {"step", "dsc"} of the best validation of the last stage
         self._stop = False
         self._main = fabric.global_rank == 0
@@ -156,7 +173,7 @@ class Session:
         if not self.data.val:
             return
         if self._main:
-            scored = validate(self.trainer.network, self.data.val, self.data.task, self.fabric.device)
+            scored = self._scores(self.data.val)
             report = summary(scored, self.data.task)
             dsc = {name: entry["dsc"] for name, entry in report["classes"].items()}
             metrics.write(number, dsc=report["dsc"], asd=report["asd"], classes=dsc)
@@ -185,6 +202,7 @@ class Session:
             "metrics": metrics.position(),
             "task": json.loads(self.data.task.to_json()),
             "predicts": self.trainer.predicts,
+            "answers": "teacher" if self.config.average else "student",
         }
         checkpoint.save(self.folder / "checkpoints" / f"{name}.safetensors", tensors, facts)
 
@@ -193,27 +211,59 @@ class Session:
         path = self.folder / "results.json"
         if not self._main:
             return {}
-        task, device, network = self.data.task, self.fabric.device, self.trainer.network
+        network = self.trainer.network
         results: dict[str, Any] = {"steps": self.config.steps, "best": self.best, "chosen": "last"}
         results["precision"] = {"trained": self.config.precision, "measured": FULL}
+        results["network"] = "teacher" if self.config.average else "student"
+        last = {name: tensor.clone() for name, tensor in network.state_dict().items()}
         if self.data.val:
             display.say("measuring the last and the best network")
-            results["validation"] = {"last": self._measure(self.data.val)}
-            tensors, _ = checkpoint.load(self.folder / "checkpoints" / "best.safetensors")
-            weights = checkpoint.unpack(f"student.{self.trainer.predicts}", tensors)
-            network.load_state_dict(weights)
-            results["validation"]["best"] = self._measure(self.data.val)
             results["chosen"] = "best"
+            self._choose_network(results)
+        task = self._post_process(results)
+        if self.data.val:
+            chosen = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+            results["validation"] = {"best": self._measure(self.data.val, task)}
+            network.load_state_dict(last)
+            results["validation"] = {"last": self._measure(self.data.val, task), **results["validation"]}
+            network.load_state_dict(chosen)
         if self.data.test:
             display.say("measuring on the test cases")
-            scored = validate(network, self.data.test, task, device)
-            results["test"] = summary(scored, task)
-        keep(network, self.data.val or self.data.test, task, self.folder / "parity.npz")
+            results["test"] = self._measure(self.data.test, task)
+        keep(network, self.data.val or self.data.test, task, self.folder / "parity.npz", self.data.look)
         write_text(path, json.dumps(results, indent=1) + "\n")
         return results
 
-    def _measure(self, cases: list[Case]) -> dict[str, Any]:
-        return summary(validate(self.trainer.network, cases, self.data.task, self.fabric.device), self.data.task)
+    def _choose_network(self, results: dict[str, Any]) -> None:
+        """Load the best checkpoint: its average, where the run has one and it is the better network, or its student."""
+        tensors, _ = checkpoint.load(self.folder / "checkpoints" / "best.safetensors")
+        measured = {}
+        for name in ("teacher", "student") if self.config.average else ("student",):
+            self.trainer.network.load_state_dict(checkpoint.unpack(f"{name}.{self.trainer.predicts}", tensors))
+            measured[name] = self._measure(self.data.val)["dsc"] if self.config.average else 0.0
+        if self.config.average:
+            results["average"] = measured
+            results["network"] = max(measured, key=lambda name: measured[name])
+            best = checkpoint.unpack(f"{results['network']}.{self.trainer.predicts}", tensors)
+            self.trainer.network.load_state_dict(best)
+
+    def _post_process(self, results: dict[str, Any]) -> Task:
+        """Chosen on validation patients; without any, on the labelled ones."""
+        if not self.config.post_process:
+            return self.data.task
+        cases = self.data.val or self.data.labelled
+        task, report = choose_post_processing(self.data.task, lambda task: self._measure(cases, task))
+        names = {c.id: c.name for c in task.classes}
+        chosen = {rule: [names[label] for label in getattr(task, rule)] for rule in RULES}
+        results["post_processing"] = {**chosen, "gains": report, "on": "validation" if self.data.val else "labelled"}
+        return task
+
+    def _scores(self, cases: list[Case], task: Task | None = None) -> list[Scored]:
+        task, look = task or self.data.task, self.data.look
+        return validate(self.trainer.network, cases, task, self.fabric.device, look)
+
+    def _measure(self, cases: list[Case], task: Task | None = None) -> dict[str, Any]:
+        return summary(self._scores(cases, task), self.data.task)
 
     @contextlib.contextmanager
     def _records(self) -> Iterator[tuple[MetricsLog, Board, Log, Display]]:

@@ -23,7 +23,7 @@ from mona_train.data.cache import Cache
 from mona_train.data.split import Split
 from mona_train.data.stream import step_generator, streams
 from mona_train.engine.distributed import Distributed, ManyProcesses, SingleProcess
-from mona_train.engine.ema_teacher import average_, teacher_of, teaching_mode
+from mona_train.engine.ema_teacher import average_, teacher_of, teaching_mode, warmed_up
 from mona_train.engine.optimise import optimiser, rate
 from mona_train.methods.base import Losses, Stage, Step, Turn
 from mona_train.methods.registry import stages_of
@@ -57,8 +57,16 @@ def spans(config: Config) -> list[Span]:
 class Trainer:
     """The networks, optimisers and memory of the current stage, and how to take the next step."""
 
-    def __init__(self, config: Config, cache: Cache, split: Split, task: Task, fabric: Fabric) -> None:
-        self.config, self.task, self.fabric = config, task, fabric
+    def __init__(
+        self,
+        config: Config,
+        cache: Cache,
+        split: Split,
+        task: Task,
+        fabric: Fabric,
+        corners: dict[str, tuple[int, int]] | None = None,
+    ) -> None:
+        self.config, self.task, self.fabric, self._corners = config, task, fabric, corners or {}
         self.processes: Distributed = ManyProcesses() if fabric.world_size > 1 else SingleProcess()
         self.device = fabric.device
         self._cache, self._split = cache, split
@@ -75,7 +83,12 @@ class Trainer:
     @property
     def network(self) -> nn.Module:
         """The network that predicts: the result of the run."""
-        return self.student[self.predicts]
+        return self.answering[self.predicts]
+
+    @property
+    def answering(self) -> nn.ModuleDict:
+        """The networks that are validated, and that the next stage starts from."""
+        return self.teacher if self.config.average else self.student
 
     @property
     def predicts(self) -> str:
@@ -124,11 +137,12 @@ class Trainer:
             processes=self.processes,
         )
         self.student.train()
-        teaching_mode(self.teacher)
+        teaching_mode(self.teacher, answers=self.config.average)
         found: Losses = {}
         for turn, settings, optimiser_ in self._turns:
             for group in optimiser_.param_groups:
-                group["lr"] = rate(settings, batch.index, span.steps)
+                whole = settings.over == "run"
+                group["lr"] = rate(settings, *((self.number, self.config.steps) if whole else (batch.index, span.steps)))
             losses = turn.losses(batch)
             weights = self.stage.weights()
             if not losses:
@@ -136,7 +150,10 @@ class Trainer:
             self.backward({name: weights.get(name, 1.0) * loss for name, loss in losses.items()})
             self.optimise(turn, optimiser_)
             found |= {name: loss.detach() for name, loss in losses.items()}
-        average_(self.teacher, self.student, self.stage.ema(batch, self.config.ema))
+        decay = self.stage.ema(batch, self.config.ema)
+        if self.config.average:
+            decay = warmed_up(decay, batch.index)
+        average_(self.teacher, self.student, decay, statistics=self.config.average)
         self.number += 1
         return found
 
@@ -173,8 +190,10 @@ class Trainer:
         self.stage = self._stage_of(kind).to(self.device)
         networks = nn.ModuleDict(self.stage.networks()).to(self.device, memory_format=torch.channels_last)
         for name in set(networks) & set(self.student):
-            networks[name].load_state_dict(self.student[name].state_dict())
-        self.student, self.teacher = networks, teacher_of(networks, kind.averaged)
+            before = self.answering if name in self.answering else self.student
+            networks[name].load_state_dict(before[name].state_dict())
+        averaged = dict.fromkeys((*kind.averaged, *((kind.predicts,) if self.config.average else ())))
+        self.student, self.teacher = networks, teacher_of(networks, tuple(averaged))
         if self.config.precision != "32-true":
             # Only the networks: in half precision a grid is off by up to 1.4 pixels at 256, and losses lose digits.
             for network in (*self.student.values(), *self.teacher.values()):
@@ -191,10 +210,18 @@ class Trainer:
             world_size=self.processes.size,
             device=self.device,
             window=self.task.window,
+            corners=self._corners,
+            margin=self._margin,
         )
         if not kind.unlabelled:
             self._unlabelled = None
         self.span = span
+
+    @property
+    def _margin(self) -> int:
+        """Pixels around the window that augmentation may bring into it; only a first look leaves any."""
+        fits = self.task.first_look and self.config.augmentation == "fitted"
+        return max(self.task.input_size) // 4 if fits else 0
 
     def _in_half_precision(self, network: nn.Module) -> Callable[..., Any]:
         """In training mode only: in evaluation mode a network computes in 32 bit, as the exported model will."""

@@ -29,9 +29,15 @@ class Scored:
     tiles: list[tuple[str, Picture]]  # image, prediction, reference: the slice through the middle of the organ
 
 
-def validate(network: nn.Module, cases: Iterable[Case], task: Task, device: torch.device) -> list[Scored]:
-    """Scores of every case under the `sound` definition; the network is left in evaluation mode."""
-    segmenter, found = Segmenter(task, engine=TorchEngine(network, device)), []
+def validate(
+    network: nn.Module, cases: Iterable[Case], task: Task, device: torch.device, look: nn.Module | None = None
+) -> list[Scored]:
+    """Scores of every case under the `sound` definition; the network is left in evaluation mode.
+
+    `look` is the first look's network, if the Task has one.
+    """
+    first_look = TorchEngine(look, device) if look is not None else None
+    segmenter, found = Segmenter(task, engine=TorchEngine(network, device), first_look=first_look), []
     for case in cases:
         assert case.label is not None, f"{case.name} has no label to be scored against"
         label = case.label()

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from mona_infer.errors import InputError
 from mona_infer.models.file import Model, read_model
-from mona_infer.task import centred
-from mona_train.export.parity import STEPS, Parity
+from mona_train.data.stream import crop_of
+from mona_train.export.parity import Parity, intensities
 from mona_train.run.load import Trained
 
 CALIBRATION = 128  # slices
@@ -36,9 +36,8 @@ def calibration_slices(folder: Path, trained: Trained, parity: Parity) -> NDArra
             "run is needed for the check; export fp32 or fp16, or add a validation or test case to the data set"
         )
     chosen = rows[np.unique(np.linspace(0, len(rows) - 1, CALIBRATION).round().astype(np.int64))]
-    window = centred(trained.task.size, trained.task.input_size)
-    slices: NDArray[np.float32] = cache.images[chosen][:, *window].astype(np.float32) / np.float32(STEPS)
-    return slices
+    crop = crop_of(cache, trained.task.window, resolved.corners)
+    return intensities(crop.of(cache.images, chosen, chosen))
 
 
 def made_before(path: Path, trained: Trained) -> Model | None:

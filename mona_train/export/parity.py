@@ -4,6 +4,8 @@
     classes   uint8  (n, rows, columns)   what it answered
     logits    float32 (m, classes, rows, columns)   the whole answer, for the slices `sampled`
     volumes   int64  (n,)   which volume a slice belongs to
+    look      uint16 (k, 64, 64)   what the first look was given, if the Task has one
+    organ     uint8  (k, 64, 64)   what it answered: it decides where the windows are
     about     JSON: the Task, the names of the cases, the hash of the weights that answered, their precision
 
 It lies in the run's folder, so that an export can be checked on a machine that has no data.
@@ -24,6 +26,7 @@ from mona_infer.engines.base import in_batches
 from mona_infer.errors import InputError
 from mona_infer.geometry.stack import SliceStack
 from mona_infer.io.atomic import atomic_path
+from mona_infer.segmenting.first_look import find_box, look_frames
 from mona_infer.task import Task
 from mona_train.data.case import Case
 
@@ -48,26 +51,44 @@ class Parity:
     cases: list[str]
     weights: str
     precision: str  # "" in parity sets of older versions, which computed in the precision of training
+    look: NDArray[np.uint16] | None = None
+    organ: NDArray[np.uint8] | None = None
 
     def inputs(self) -> NDArray[np.float32]:
-        return self.slices.astype(np.float32) / np.float32(STEPS)
+        return intensities(self.slices)
 
 
-def keep(network: Any, cases: Iterable[Case], task: Task, path: Path) -> None:
-    """Write the parity set of a network: a few of `cases`, spread evenly; without cases, nothing."""
+def intensities(steps: NDArray[np.uint16]) -> NDArray[np.float32]:
+    return steps.astype(np.float32) / np.float32(STEPS)
+
+
+def _steps(values: NDArray[np.float32]) -> NDArray[np.uint16]:
+    return np.rint(values * np.float32(STEPS)).astype(np.uint16)
+
+
+def keep(network: Any, cases: Iterable[Case], task: Task, path: Path, look: Any = None) -> None:
+    """Write the parity set of a network: a few of `cases`, spread evenly; without cases, nothing.
+
+    `look` is the first look's network, if the Task has one.
+    """
     from mona_train.engine.torch_engine import TorchEngine
     from mona_train.run.checkpoint import weights_hash
 
     every = list(cases)
     chosen = every[:: max(1, len(every) // VOLUMES)][:VOLUMES]
     slices: list[NDArray[np.uint16]] = []
+    looked: list[tuple[NDArray[np.uint16], NDArray[np.uint8]]] = []
     names = []
     for case in chosen:
         if slices and sum(s.size for s in slices) > PIXELS:
             break
         stack = SliceStack(case.image(), task)
-        read = [np.rint(part * np.float32(STEPS)).astype(np.uint16) for _, part in stack.batches(BATCH)]
-        slices.append(np.concatenate(read))
+        if look is not None:
+            coarse = _steps(look_frames(stack))
+            found = np.concatenate([answer for _, answer in in_batches(TorchEngine(look), intensities(coarse))])
+            looked.append((coarse, found.argmax(axis=1).astype(np.uint8)))
+            stack = stack.aimed_at(find_box(found, stack.frame))
+        slices.append(np.concatenate([_steps(part) for _, part in stack.batches(BATCH)]))
         names.append(case.name)
     if not slices:
         return
@@ -75,7 +96,7 @@ def keep(network: Any, cases: Iterable[Case], task: Task, path: Path) -> None:
     sampled = np.unique(np.linspace(0, len(given) - 1, SAMPLED).round().astype(np.int64))
     classes = np.empty(given.shape, np.uint8)
     logits = np.empty((len(sampled), len(task.classes), *given.shape[1:]), np.float32)
-    for start, answer in in_batches(TorchEngine(network), given.astype(np.float32) / np.float32(STEPS)):
+    for start, answer in in_batches(TorchEngine(network), intensities(given)):
         classes[start : start + len(answer)] = answer.argmax(axis=1)
         for row in np.nonzero((sampled >= start) & (sampled < start + len(answer)))[0]:
             logits[row] = answer[sampled[row] - start]
@@ -89,6 +110,8 @@ def keep(network: Any, cases: Iterable[Case], task: Task, path: Path) -> None:
         "sampled": sampled,
         "volumes": volumes,
     }
+    if looked:
+        arrays["look"], arrays["organ"] = (np.concatenate(parts) for parts in zip(*looked, strict=True))
     with atomic_path(path) as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, about=np.array(json.dumps(about)), **arrays)
 
@@ -99,7 +122,7 @@ def read_parity(path: Path) -> Parity:
         with np.load(path, allow_pickle=False) as found:
             about = json.loads(str(found["about"]))
             names = ("slices", "classes", "logits", "sampled", "volumes")
-            arrays = {name: found[name] for name in names}
+            arrays = {name: found[name] for name in (*names, *({"look", "organ"} & set(found.files)))}
         task = Task.from_json(json.dumps(about["task"]))
         weights, precision = str(about["weights"]), str(about.get("precision", ""))
         parity = Parity(**arrays, task=task, cases=list(about["cases"]), weights=weights, precision=precision)
@@ -108,6 +131,8 @@ def read_parity(path: Path) -> Parity:
             raise ValueError("its parts do not fit together")
         if parity.logits.shape != (len(parity.sampled), len(task.classes), *size) or parity.sampled.max() >= n:
             raise ValueError("its parts do not fit together")
+        if task.first_look and (parity.look is None or parity.organ is None or parity.look.shape != parity.organ.shape):
+            raise ValueError("it has no first look")
     except Exception as error:  # what a damaged zip or array can raise has no common base
         raise InputError(f"{path} is not a parity set, or is damaged ({error})") from error
     return parity
@@ -124,7 +149,7 @@ def parity_of(folder: Path, trained: Trained) -> Parity:
             resolved = trained.require_data()
             cases, parts = resolved.cases(), resolved.split
             held = [[case for case in cases if case.name in names] for names in (parts.val, parts.test)]
-            keep(trained.network, held[0] or held[1] or cases, trained.task, path)
+            keep(trained.network, held[0] or held[1] or cases, trained.task, path, trained.look)
         except InputError as error:
             raise InputError(
                 f"{folder} has no parity set for its {trained.chosen} network, and none can be made: {error}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from mona_infer.errors import InputError
 from mona_infer.task import Task
 from mona_train.config.schema import Config
 from mona_train.data.resolved import Resolved, find_again, read_resolved
+from mona_train.engine.first_look import load_first_look
+from mona_train.engine.post_processing import RULES
 from mona_train.methods.registry import stages_of
 from mona_train.run import checkpoint
 from mona_train.run.folder import read_config
@@ -38,6 +40,7 @@ class Trained:
     chosen: str  # "best" or "last"
     step: int
     resolved: Resolved | str  # what it learned from, or why that is not known
+    look: nn.Module | None = None  # the first look's network, if the Task has one
 
     def require_data(self) -> Resolved:
         """What it learned from, or an error that says why that is not known."""
@@ -62,7 +65,9 @@ def load_run(folder: Path) -> Trained:
     tensors, facts = checkpoint.load(folder / "checkpoints" / f"{chosen}.safetensors")
     try:
         task = Task.from_json(json.dumps(facts["task"]))
-        weights = checkpoint.unpack(f"student.{facts['predicts']}", tensors)
+        who = str(results.get("network", facts.get("answers", "student")))
+        weights = checkpoint.unpack(f"{who}.{facts['predicts']}", tensors)
+        task = _post_processed(task, results)
         network = _network(config, facts["predicts"], len(task.classes))
         network.load_state_dict(weights)
     except (KeyError, RuntimeError) as error:
@@ -70,7 +75,14 @@ def load_run(folder: Path) -> Trained:
         raise InputError(f"{folder}: the checkpoint {chosen} holds no network to export ({why})") from error
     state = network.eval().state_dict()
     step, resolved = int(facts["step"]), _resolved(folder, config)
-    return Trained(config, network, task, checkpoint.weights_hash(state), results, chosen, step, resolved)
+    look = load_first_look(folder) if task.first_look else None
+    return Trained(config, network, task, checkpoint.weights_hash(state), results, chosen, step, resolved, look)
+
+
+def _post_processed(task: Task, results: dict[str, Any]) -> Task:
+    """With what the end of the run measured to be worth it."""
+    chosen, ids = results.get("post_processing", {}), {c.name: c.id for c in task.classes}
+    return replace(task, **{rule: tuple(ids[name] for name in chosen.get(rule, ())) for rule in RULES})
 
 
 def _network(config: Config, name: str, classes: int) -> nn.Module:

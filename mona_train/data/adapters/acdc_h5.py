@@ -28,9 +28,8 @@ from mona_train.data.adapters.reading import files_below, once
 from mona_train.data.case import Case, Part
 
 NAME = re.compile(r"((patient\d{3})_frame\d+)(?:_slice_(\d+))?\.h5")
-# The files have no geometry.  These signs keep the order of NIfTI files written from the same arrays with a plain
-# diagonal affine.  The challenge's own headers say diag(-, -, +): rotated in plane by 180 degrees.
-NOMINAL = np.diag([1.5, 1.5, 10.0, 1.0])
+# The files have no geometry.  The signs are those of the challenge's own headers, so that both show the same picture.
+NOMINAL = np.diag([-1.5, -1.5, 10.0, 1.0])
 NOTE = "h5 files have no spacing: a nominal 1.5 x 1.5 x 10 mm is assumed"
 PARTS: tuple[Part, ...] = ("train", "val", "test")
 

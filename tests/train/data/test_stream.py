@@ -104,10 +104,31 @@ def test_only_the_window_is_held_and_counted(pictures):
         assert bool(arrays) != resident
 
 
-@pytest.mark.parametrize("window", [(10, 4), (4, 9), (0, 4)], ids=str)
-def test_a_window_that_does_not_fit_is_refused(pictures, window):
-    with pytest.raises(InputError, match="between 1x1 and 9x8"):
-        streams(*pictures, (3, 5), seed=7, window=window)
+def test_a_window_larger_than_the_slices_has_zeros_around_them(pictures):
+    whole, _ = streams(*pictures, (3, 5), seed=7)
+    labelled, _ = streams(*pictures, (3, 5), seed=7, window=(13, 8))
+    batch, plain = labelled.batch(4), whole.batch(4)
+    assert torch.equal(batch.images[:, :, 2:11], plain.images)
+    assert torch.equal(batch.labels[:, 2:11], plain.labels)
+    for maps in (batch.images[:, 0], batch.labels):
+        assert not maps[:, :2].any() and not maps[:, 11:].any()
+
+
+@pytest.mark.parametrize("budget", [None, 0], ids=["resident", "mapped"])
+def test_each_case_has_its_window_where_its_corner_is_with_a_margin(pictures, budget):
+    """Slices are 9x8; the windows of 4x4 with a margin of 1 reach beyond them at the top left and bottom right."""
+    cache, parts = pictures
+    corners = {case.name: (3, 2) if n % 2 else (6, -1) for n, case in enumerate(cache.cases)}
+    given = {"seed": 7, "budget": budget}
+    _, whole = streams(cache, parts, (3, 5), **given)
+    _, unlabelled = streams(cache, parts, (3, 5), **given, window=(4, 4), corners=corners, margin=1)
+    owner = [corners[case.name] for case in cache.cases for _ in case.rows]
+    for step in range(4):
+        full, cut = whole.batch(step).images, unlabelled.batch(step)
+        padded = torch.nn.functional.pad(full, (9, 9, 9, 9))
+        for n, at in enumerate(cut.rows.tolist()):
+            top, left = owner[parts.unlabelled[at]]
+            assert torch.equal(cut.images[n], padded[n, :, top + 8 : top + 14, left + 8 : left + 14])
 
 
 def test_every_row_comes_once_an_epoch():
