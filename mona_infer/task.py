@@ -16,6 +16,7 @@ from mona_infer.geometry.slicing import WORLD_AXES
 INTENSITY_RULES = ("minmax", "window", "percentile")
 ORIENTATIONS = ("world", "portrait")
 LARGEST = 16384  # side of a slice
+LOOK = 64  # side of the picture in which the first look finds the organ
 # Keys that came later than the first models, and what their absence means.
 LATER: dict[str, Any] = {"window": None, "spacing": None, "long_side": None, "first_look": False}
 LATER |= {"orientation": "world", "keep_largest": (), "fill_holes": ()}

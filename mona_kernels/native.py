@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mona_kernels import _native
+from mona_kernels.taps import Taps, taps
 
 Labels = NDArray[np.unsignedinteger[Any]]  # uint8 or uint16
 # Millimetres between voxels along each axis; or, if the axes may not be orthogonal, the step along each axis (a row).
@@ -55,6 +56,56 @@ def argmax_resized(logits: NDArray[np.float32], size: tuple[int, int], *, order:
     out: Labels = np.empty((len(logits), *size), np.uint8 if logits.shape[1] <= 256 else np.uint16)
     _native.argmax(np.ascontiguousarray(logits, np.float32), out, order, threads or cores())
     return out
+
+
+def resample(slices: NDArray[np.float32], rows: Taps, columns: Taps, *, threads: int = 0) -> NDArray[np.float32]:
+    """Slices (n, h, w) to (n, len(rows), len(columns)): each output pixel is the weighted sum that its taps say."""
+    if slices.ndim != 3 or slices.dtype != np.float32:
+        raise ValueError(f"expected float32 slices (n, h, w), found {slices.dtype} {slices.shape}")
+    _check_taps(rows, columns, slices.shape[1:])
+    out = np.empty((len(slices), len(rows), len(columns)), np.float32)
+    if out.size:
+        _native.resample(np.ascontiguousarray(slices), out, *rows.arrays, *columns.arrays, threads or cores())
+    return out
+
+
+def argmax_resampled(logits: NDArray[np.float32], rows: Taps, columns: Taps, *, threads: int = 0) -> Labels:
+    """Class indices (n, len(rows), len(columns)) of the resampled logits (n, classes, h, w), which are not stored.
+
+    The first of equal classes wins.
+    """
+    if logits.ndim != 4 or logits.dtype != np.float32:
+        raise ValueError(f"expected float32 logits (n, classes, h, w), found {logits.dtype} {logits.shape}")
+    _check_taps(rows, columns, logits.shape[2:])
+    shape = len(logits), len(rows), len(columns)
+    out: Labels = np.empty(shape, np.uint8 if logits.shape[1] <= 256 else np.uint16)
+    if out.size:
+        _native.argmax_taps(np.ascontiguousarray(logits), out, *rows.arrays, *columns.arrays, threads or cores())
+    return out
+
+
+def soft_labels(
+    classes: NDArray[np.uint8], size: tuple[int, int], count: int, *, threads: int = 0
+) -> NDArray[np.uint8]:
+    """Class indices (n, h, w) below `count`, resized to (n, *size): the class with the largest share of a pixel.
+
+    Each class is a map of 0 and 1 that is resampled as an image is; the largest wins, the first of equals.
+    """
+    if classes.ndim != 3 or classes.dtype != np.uint8 or not 1 <= count <= 256:
+        raise ValueError(f"expected uint8 classes (n, h, w), found {classes.dtype} {classes.shape}, {count} classes")
+    rows, columns = (taps(n, new) for n, new in zip(classes.shape[1:], size, strict=True))
+    out = np.empty((len(classes), *size), np.uint8)
+    at_once = threads or cores()  # as many slices as there are threads: their maps are all that is held
+    each = np.arange(count, dtype=np.uint8)[:, None, None]
+    for start in range(0, len(classes), at_once):
+        maps = (classes[start : start + at_once, None] == each).astype(np.float32)
+        out[start : start + at_once] = argmax_resampled(maps, rows, columns, threads=threads)
+    return out
+
+
+def _check_taps(rows: Taps, columns: Taps, size: tuple[int, ...]) -> None:
+    if rows.end > size[0] or columns.end > size[1]:
+        raise ValueError(f"expected slices of {rows.end} rows and {columns.end} columns or more, found {size}")
 
 
 @dataclass(frozen=True)

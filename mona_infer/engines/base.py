@@ -52,6 +52,7 @@ class Kind:
     extra: str  # the extra in pyproject.toml that installs it
     rank: int = 0  # `auto` takes the highest rank that suits the model; 0: only by name
     suits: Callable[[Model], bool] = lambda model: True
+    plans: bool = False  # it compiles a plan of each model for one GPU, which takes minutes
 
 
 @cache
@@ -66,16 +67,31 @@ def engines() -> dict[str, Kind]:
 
 def choose(name: str, model: Model, *, threads: int = 0) -> Engine:
     """The named engine; `auto` takes a TensorRT plan built on this machine, else a GPU, else the CPU."""
+    return _chosen(name, model, threads)[1]
+
+
+def choose_both(name: str, model: Model, *, threads: int = 0) -> tuple[Engine, Engine | None]:
+    """The engine of a model, and one of the same kind for its first look, if it has one.
+
+    That small network is not worth a plan: beside engines that need one it runs on the CPU.
+    """
+    kind, engine = _chosen(name, model, threads)
+    if model.first_look is None:
+        return engine, None
+    return engine, (engines()["cpu"] if kind.plans else kind).make(model.first_look, threads)
+
+
+def _chosen(name: str, model: Model, threads: int) -> tuple[Kind, Engine]:
     known = engines()
     if name in known:
-        return known[name].make(model, threads)
+        return known[name], known[name].make(model, threads)
     if name != AUTO:
         raise InputError(f"unknown engine {name!r}; choose {', '.join([AUTO, *known])}")
     *preferred, last = [kind for kind in known.values() if kind.rank]
     for kind in preferred:
         try:
             if kind.suits(model):
-                return kind.make(model, threads)
+                return kind, kind.make(model, threads)
         except MissingPart:  # installed but cannot start: a GPU build on a machine without a GPU
             continue
-    return last.make(model, threads)
+    return last, last.make(model, threads)

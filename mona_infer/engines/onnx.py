@@ -128,5 +128,6 @@ ENGINES = {
         lambda model, n: OnnxEngine(model, device="ort-tensorrt", threads=n),
         "onnxruntime-gpu",
         "gpu",
+        plans=True,
     ),
 }

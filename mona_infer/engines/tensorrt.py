@@ -178,6 +178,7 @@ ENGINES = {
         "tensorrt",
         "gpu",
         rank=3,
+        plans=True,
         suits=lambda model: plan_path(model).is_file() and not usable(),
     )
 }

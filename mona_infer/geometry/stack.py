@@ -2,24 +2,63 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
-from functools import cached_property
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mona_infer.geometry.intensity import intensity_range, normalise
-from mona_infer.geometry.probabilities import STEPS, in_steps
+from mona_infer.geometry.probabilities import STEPS, Logits
+from mona_infer.geometry.scaled import Scaled
 from mona_infer.geometry.slicing import slicing
-from mona_infer.task import Task, centred
+from mona_infer.geometry.squeezed import Squeezed
+from mona_infer.geometry.windows import Box
+from mona_infer.task import Task
 from mona_infer.volume import Volume
-from mona_kernels import native
-from mona_kernels.native import Labels
+from mona_kernels.native import Labels, resample
+from mona_kernels.taps import taps
+
+
+class Preparation(Protocol):
+    """How slices come to the network's scale and back: `Squeezed` or `Scaled`, as the Task says."""
+
+    frame: tuple[int, int]  # rows and columns of a slice at that scale
+    windows: tuple[tuple[int, int], ...]  # (top, left) in it of what the network sees; every slice has the same
+    part: tuple[slice, slice]  # rows and columns of the scan that the windows need
+    covered: tuple[slice, slice]  # rows and columns of the scan that `labels` are of; the others are background
+
+    def whole(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Slices of the scan at the network's scale, all of them."""
+        ...
+
+    def inputs(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """From the `part` of n slices, their windows (n * windows, rows, columns): slice by slice."""
+        ...
+
+    def merged(self, logits: Logits) -> Logits:
+        """From the logits of all windows, those of each slice."""
+        ...
+
+    def labels(self, logits: Logits) -> Labels:
+        """Class indices in `covered`, from merged logits."""
+        ...
+
+    def probabilities(self, logits: Logits, labels: Labels) -> NDArray[np.uint8]:
+        """Steps (n, classes, *covered) of 1/255; the largest is that of the label."""
+        ...
+
+    def working_bytes(self, probabilities: bool) -> int:
+        """About how much memory reading and restoring a slice takes for a moment."""
+        ...
 
 
 class SliceStack:
-    """Slices are read and restored a few at a time, so only the scan and its mask are held in memory."""
+    """Slices are read and restored a few at a time, so only the scan and its mask are held in memory.
+
+    If the Task has a first look, the window is at the centre of the slices until `aimed_at` says where it should be.
+    """
 
     def __init__(self, volume: Volume, task: Task) -> None:
         self.volume, self.task = volume, task
@@ -28,7 +67,7 @@ class SliceStack:
         self.low, self.high = intensity_range(volume, task.intensity)
         self._ids = np.array([c.id for c in task.classes])
         self._ids_are_indices = bool((self._ids == np.arange(len(self._ids))).all())
-        self._window = centred(task.size, task.input_size)
+        self._preparation = self._prepared(None)
 
     def __len__(self) -> int:
         return len(self._voxels)
@@ -39,11 +78,48 @@ class SliceStack:
         _, rows, columns = self._voxels.shape
         return rows, columns
 
+    @property
+    def frame(self) -> tuple[int, int]:
+        """Rows and columns of a slice at the network's scale."""
+        return self._preparation.frame
+
+    @property
+    def windows(self) -> tuple[tuple[int, int], ...]:
+        """(top, left) of the parts of the frame that the network sees, the same in every slice."""
+        return self._preparation.windows
+
+    def aimed_at(self, box: Box | None) -> SliceStack:
+        """The same scan seen through windows that see `box` (frame pixels); None: through one at the centre."""
+        aimed = copy.copy(self)
+        aimed._preparation = self._prepared(Box.centre(self.frame) if box is None else box)
+        return aimed
+
+    def _prepared(self, box: Box | None) -> Preparation:
+        if self.task.squeezed:
+            if box is not None:
+                raise ValueError("the windows of squeezed slices cannot be moved")
+            return Squeezed(self.task, self.native_size)
+        _, *in_plane = self.slicing.reorder(self.volume.spacing)
+        frame = self.task.frame(self.native_size, (in_plane[0], in_plane[1]))
+        if box is None:
+            box = Box.centre(frame) if self.task.first_look else Box.whole(frame)
+        return Scaled(self.task, self.native_size, frame, box)
+
     def read(self, start: int, stop: int) -> NDArray[np.float32]:
-        """Slices start..stop as network input (n, rows, columns) in 0..1: resized, then cut to the Task's window."""
-        values = normalise(self.volume.intensities(self._voxels[start:stop]), self.low, self.high)
-        resized = native.resize(values, self.task.size, order=self.task.image_order)
-        return np.ascontiguousarray(resized[:, *self._window])  # not a copy if there is no window
+        """Slices start..stop as network input (slices * windows, rows, columns) in 0..1, slice by slice."""
+        return self._preparation.inputs(self._values(start, stop, self._preparation.part))
+
+    def read_whole(self, start: int, stop: int) -> NDArray[np.float32]:
+        """Slices start..stop in 0..1 at the network's scale (n, *frame), not cut to windows."""
+        return self._preparation.whole(self._values(start, stop, (slice(None), slice(None))))
+
+    def read_at(self, size: tuple[int, int], start: int, stop: int) -> NDArray[np.float32]:
+        """Slices start..stop in 0..1, whole, resampled to any size (n, *size)."""
+        rows, columns = (taps(n, new) for n, new in zip(self.native_size, size, strict=True))
+        return resample(self._values(start, stop, (slice(None), slice(None))), rows, columns)
+
+    def _values(self, start: int, stop: int, part: tuple[slice, slice]) -> NDArray[np.float32]:
+        return normalise(self.volume.intensities(self._voxels[start:stop, *part]), self.low, self.high)
 
     def batches(self, size: int) -> Iterator[tuple[int, NDArray[np.float32]]]:
         """All slices, `size` at a time; each batch comes with the index of its first slice."""
@@ -54,65 +130,28 @@ class SliceStack:
         """A mask of background in file order, with the same memory layout as the scan."""
         return np.zeros(self.volume.shape, np.uint8 if self._ids.max() < 256 else np.uint16, order="F")
 
-    def restore(
-        self, mask: Labels, start: int, logits: NDArray[np.float32], maps: Sequence[NDArray[np.uint8]] = ()
-    ) -> None:
-        """Write the classes of logits (n, classes, rows, columns) into `mask`, from slice `start` on.
+    def restore(self, mask: Labels, start: int, logits: Logits, maps: Sequence[NDArray[np.uint8]] = ()) -> Logits:
+        """Write the classes of logits (n * windows, classes, rows, columns) into `mask`, from slice `start` on.
 
-        A pixel whose nearest pixel at the Task's size is outside the window becomes background.  `maps`, one per class,
-        receive the probabilities behind the mask, in steps of 1/255.
+        What no window sees is left as it is: background in an `empty_mask`.  `maps`, one per class, receive the
+        probabilities behind the mask, in steps of 1/255.  Returns the logits that the mask was made from, one picture
+        per slice, at the network's scale.
         """
         if logits.shape[1] != len(self._ids):
             raise ValueError(f"expected logits of {len(self._ids)} classes, found {logits.shape[1]}")
-        if self.task.window is not None:
-            logits = self._at_full_size(logits)
-        labels = native.argmax_resized(logits, self.native_size, order=self.task.mask_order)
-        for n, steps in enumerate(np.moveaxis(self._probabilities(logits, labels), 1, 0)) if maps else ():
-            self.slicing.view(maps[n])[start : start + len(logits)] = steps
-        if self.task.window is not None:
-            labels *= self._inside
+        merged = self._preparation.merged(logits)
+        slices = slice(start, start + len(merged))
+        labels = self._preparation.labels(merged)
+        if maps:
+            self.slicing.view(maps[0])[slices] = STEPS  # where no window is, it is certain
+            steps = self._preparation.probabilities(merged, labels)
+            for n, of_class in enumerate(np.moveaxis(steps, 1, 0)):
+                self.slicing.view(maps[n])[slices, *self._preparation.covered] = of_class
         if not self._ids_are_indices:  # looking up every voxel takes longer than everything else here
             labels = self._ids.astype(mask.dtype)[labels]
-        self.slicing.view(mask)[start : start + len(logits)] = labels
+        self.slicing.view(mask)[slices, *self._preparation.covered] = labels
+        return merged
 
-    def _probabilities(self, logits: NDArray[np.float32], labels: Labels) -> NDArray[np.uint8]:
-        """Steps (n, classes, rows, columns) at native size, resized by the same rule as the mask `labels`.
-
-        If linear, the logits are resized, not the probabilities: the largest of those is often another class.
-        """
-        n, classes = logits.shape[:2]
-
-        def resized(planes: NDArray[Any]) -> NDArray[Any]:
-            flat = planes.reshape(n * classes, *planes.shape[2:])
-            order = self.task.mask_order
-            return native.resize(flat, self.native_size, order=order).reshape(n, classes, *self.native_size)
-
-        if self.task.mask_order == 0:
-            winner = native.argmax_resized(logits, self.task.size, order=0)  # the size it has: a plain argmax
-            steps = resized(in_steps(logits, winner))
-        else:
-            steps = in_steps(resized(logits), labels)
-        if self.task.window is not None:
-            steps *= self._inside
-            steps[:, 0] += STEPS * (1 - self._inside)
-        return steps
-
-    def _at_full_size(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The window's logits padded to the Task's size by repeating their edge.
-
-        Not padded with a large background logit: linear resizing would blend it into the outer half of the window's
-        edge pixels and, by a rounding error, even their centres.  Repeating keeps the logits inside unchanged; what is
-        outside is set to background afterwards.
-        """
-        if logits.shape[2:] != self.task.input_size:
-            raise ValueError(f"expected logits of the window {self.task.input_size}, found {logits.shape[2:]}")
-        around = [(part.start, side - part.stop) for part, side in zip(self._window, self.task.size, strict=True)]
-        return np.pad(logits, [(0, 0), (0, 0), *around], mode="edge")
-
-    @cached_property
-    def _inside(self) -> NDArray[np.uint8]:
-        """1 where a scan pixel's nearest pixel at the Task's size is inside the window, else 0."""
-        flags = np.zeros((1, *self.task.size), np.uint8)
-        flags[:, *self._window] = 1
-        inside: NDArray[np.uint8] = native.resize(flags, self.native_size, order=0)[0]
-        return inside
+    def working_bytes(self, probabilities: bool) -> int:
+        """About how much memory reading and restoring a slice takes for a moment."""
+        return self._preparation.working_bytes(probabilities)

@@ -14,6 +14,7 @@ The metadata are read by `mona_infer.models.protobuf`, not by a runtime: they ar
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from typing import Any
 from mona_infer.errors import InputError
 from mona_infer.io.atomic import atomic_path
 from mona_infer.models.protobuf import entry, fields, parts
-from mona_infer.task import Task
+from mona_infer.task import LOOK, Task
 
 FORMAT = 1
 FACTS, SEAL = b"mona", b"mona_sha256"
@@ -33,6 +34,7 @@ SEAL_BYTES = len(entry(SEAL, b"0" * 64, METADATA))
 LARGEST = 1 << 30  # bytes; the paper's U-Net takes 7 MB
 # Standard operators, and the one ONNX Runtime domain that its quantiser uses.
 DOMAINS = {"", "ai.onnx", "com.microsoft"}
+FIRST_LOOK = "first_look"  # the fact that holds a whole sealed model, in base64
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +46,7 @@ class Model:
     seal: str
     task: Task
     facts: dict[str, Any]  # precision, metrics, licence, data, code, run, certificate: what was known at export
+    first_look: Model | None = None  # the small model that finds the organ, if the Task has a first look
 
     @property
     def precision(self) -> str:
@@ -92,7 +95,33 @@ def opened(path: Path | str, content: bytes) -> Model:
         task = Task.from_json(json.dumps(facts["task"]))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{path} is sealed but is not a mona model ({error})") from error
-    return Model(path, content, digest, task, {k: v for k, v in facts.items() if k not in ("format", "task")})
+    first_look = _first_look(path, task, facts.pop(FIRST_LOOK, None))
+    facts = {k: v for k, v in facts.items() if k not in ("format", "task")}
+    return Model(path, content, digest, task, facts, first_look)
+
+
+def packed(first_look: bytes) -> str:
+    """A model file as a fact of the model that it is the first look of."""
+    return base64.b64encode(first_look).decode()
+
+
+def _first_look(path: Path, task: Task, fact: Any) -> Model | None:
+    if fact is None and not task.first_look:
+        return None
+    if not task.first_look:
+        raise InputError(f"{path} is sealed but has a first look that its Task does not use")
+    if not isinstance(fact, str):
+        raise InputError(f"{path} is sealed but lacks the small model for the first look that its Task needs")
+    try:
+        content = base64.b64decode(fact, validate=True)
+    except ValueError as error:
+        raise InputError(f"{path} is sealed but its first look is not base64 ({error})") from error
+    model = opened(path.with_name(f"{path.name}:first-look"), content)
+    size, classes = (LOOK, LOOK), len(model.task.classes)
+    if not model.task.squeezed or model.task.input_size != size or classes != 2:
+        found = f"{classes} classes at {model.task.input_size[0]}x{model.task.input_size[1]}"
+        raise InputError(f"{model.path}: a first look must have 2 classes at {LOOK}x{LOOK}, found {found}")
+    return model
 
 
 def _facts(body: memoryview) -> dict[str, Any]:

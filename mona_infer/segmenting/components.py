@@ -7,6 +7,7 @@ so it needs no library and hardly any memory.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -17,36 +18,45 @@ from mona_kernels.native import Labels
 Numbers = NDArray[np.int64]
 
 
-def keep_largest(mask: Labels) -> None:
-    """Set all but the largest component of each class to 0, in place; neighbours share a face."""
+def keep_largest(mask: Labels, only: Collection[int] | None = None) -> None:
+    """Set all but the largest component of each class to 0, in place; neighbours share a face.
+
+    `only`: the ids of the classes this is done to, if not to all.
+    """
     walked = mask.T if mask.flags.f_contiguous else mask  # runs go along the axis that is contiguous in memory
     if not walked.flags.c_contiguous:
         raise ValueError("the mask must be contiguous in memory, in C or Fortran order")
     for label in np.unique(walked):
-        if label:
+        if label and (only is None or label in only):
             _keep_largest(walked, label)
 
 
 def _keep_largest(mask: Labels, label: np.unsignedinteger[Any]) -> None:
     _, height, width = mask.shape
-    lines = (mask == label).reshape(-1, width)
-    # a run starts and ends where a line, padded with background, changes
-    steps = np.diff(np.pad(lines.view(np.int8), ((0, 0), (1, 1))), axis=1)
-    line, first = np.nonzero(steps == 1)
-    last = np.nonzero(steps == -1)[1]
-    pieces = _pieces(line, first, last, height, width)
-    sizes = np.bincount(pieces, weights=last - first)
-    drop = pieces != sizes.argmax()
+    line, first, last = runs(mask == label)
+    piece = pieces(line, first, last, height, width)
+    sizes = np.bincount(piece, weights=last - first)
+    drop = piece != sizes.argmax()
     flat = mask.reshape(-1, width)
     for n in np.nonzero(drop)[0]:
         flat[line[n], first[n] : last[n]] = 0
 
 
-def _pieces(line: Numbers, first: Numbers, last: Numbers, height: int, width: int) -> Numbers:
-    """The component of each run, numbered by one of its runs."""
+def runs(inside: NDArray[np.bool_]) -> tuple[Numbers, Numbers, Numbers]:
+    """Line, start and end of each run of True along the last axis; lines are counted over both other axes."""
+    lines = inside.reshape(-1, inside.shape[-1])
+    # a run starts and ends where a line, padded with background, changes
+    steps = np.diff(np.pad(lines.view(np.int8), ((0, 0), (1, 1))), axis=1)
+    line, first = np.nonzero(steps == 1)
+    return line, first, np.nonzero(steps == -1)[1]
+
+
+def pieces(line: Numbers, first: Numbers, last: Numbers, height: int, width: int, *, across: bool = True) -> Numbers:
+    """The component of each run, numbered by one of its runs; `across` planes of `height` lines, or each for itself."""
     start, stop = line * width + first, line * width + last  # sorted, as lines and their runs are
     edges = []
-    for down, there in ((1, line % height < height - 1), (height, np.ones(len(line), bool))):
+    below = [(1, line % height < height - 1), (height, np.ones(len(line), bool))]
+    for down, there in below if across else below[:1]:
         here = np.nonzero(there)[0]
         moved, ended = start[here] + down * width, stop[here] + down * width
         low = np.searchsorted(stop, moved, side="right")

@@ -69,8 +69,10 @@ class Output:
         if not report.frames:
             self._describe(found, frames)
             self._open(found, frames)
+        shown = len(report.frames)
+        report.warnings += [f"frame {shown}: {w}" if frames > 1 else w for w in found.warnings]
         if self._options.pictures:
-            self._pictures += preview(found, self.job.name, len(report.frames) if frames > 1 else None)
+            self._pictures += preview(found, self.job.name, shown if frames > 1 else None)
         measured = None if reference is None else scores(found, reference)
         report.frames.append(FrameReport(class_reports(found), measured))
         for name, chances in found.probabilities.items():

@@ -8,6 +8,7 @@
 #include "overlap.hpp"
 #include "resample.hpp"
 #include "surface.hpp"
+#include "taps.hpp"
 
 namespace nb = nanobind;
 
@@ -38,6 +39,25 @@ void argmax(In<float, 4> logits, Out<Label, 3> out, int order, int threads) {
   const auto run = order == 0 ? mona::argmax_nearest<Label> : mona::argmax_linear<Label>;
   run(logits.data(), out.data(), logits.shape(0), logits.shape(1), logits.shape(2), logits.shape(3), out.shape(1),
       out.shape(2), threads);
+}
+
+mona::Taps taps_of(const In<int, 1>& first, const In<float, 2>& weight) {
+  return {first.data(), weight.data(), (long)weight.shape(0), (long)weight.shape(1)};
+}
+
+void resample(In<float, 3> in, Out<float, 3> out, In<int, 1> row_first, In<float, 2> row_weight, In<int, 1> col_first,
+              In<float, 2> col_weight, int threads) {
+  nb::gil_scoped_release unlocked;
+  mona::resample(in.data(), out.data(), in.shape(0), in.shape(1), in.shape(2), taps_of(row_first, row_weight),
+                 taps_of(col_first, col_weight), threads);
+}
+
+template <typename Label>
+void argmax_taps(In<float, 4> logits, Out<Label, 3> out, In<int, 1> row_first, In<float, 2> row_weight,
+                 In<int, 1> col_first, In<float, 2> col_weight, int threads) {
+  nb::gil_scoped_release unlocked;
+  mona::argmax_taps(logits.data(), out.data(), logits.shape(0), logits.shape(1), logits.shape(2), logits.shape(3),
+                    taps_of(row_first, row_weight), taps_of(col_first, col_weight), threads);
 }
 
 // Rows of (id, voxels in a, in b, in both, box low z y x, box high z y x), one for every class that occurs.
@@ -111,6 +131,9 @@ NB_MODULE(_native, m) {
   m.def("linear", &linear, array(), array(), value("threads"));
   m.def("argmax", &argmax<uint8_t>, array(), array(), value("order"), value("threads"));
   m.def("argmax", &argmax<uint16_t>, array(), array(), value("order"), value("threads"));
+  m.def("resample", &resample, array(), array(), array(), array(), array(), array(), value("threads"));
+  m.def("argmax_taps", &argmax_taps<uint8_t>, array(), array(), array(), array(), array(), array(), value("threads"));
+  m.def("argmax_taps", &argmax_taps<uint16_t>, array(), array(), array(), array(), array(), array(), value("threads"));
   m.def("overlap", &overlap<uint8_t>, array(), array(), value("threads"));
   m.def("overlap", &overlap<uint16_t>, array(), array(), value("threads"));
   m.def("surface", &surface<uint8_t>, array(), array(), value("id"), value("box"), value("spacing"), value("threads"));

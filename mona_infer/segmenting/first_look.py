@@ -1,0 +1,74 @@
+"""The first look: a small network finds the organ in a coarse copy of the scan, and the window is aimed at it.
+
+Training and `mona segment` both call `look_frames` and `find_box`, so they cannot disagree.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mona_infer.engines.base import Engine
+from mona_infer.geometry.probabilities import Logits
+from mona_infer.geometry.stack import SliceStack
+from mona_infer.geometry.windows import Box
+from mona_infer.segmenting.components import keep_largest
+from mona_infer.task import LOOK
+
+SLICES = 48  # of a scan, at most: an organ that is in fewer than one of 48 slices is none we know
+FEWEST = 8  # voxels of the coarse copy; less is noise
+
+NOTHING = "the first look found no organ in this scan: the window is at the centre of the slices; check the mask"
+
+
+def look_frames(stack: SliceStack) -> NDArray[np.float32]:
+    """Evenly spaced slices of a scan (n, 64, 64), at most 48: whole, their shape kept, zeros around them.
+
+    Their shape is that of the stack's frame: square pixels if the Task has a spacing, else the pixels of the scan.
+    """
+    count = min(SLICES, len(stack))
+    chosen = np.rint(np.linspace(0, len(stack) - 1, count)).astype(int)
+    rows, columns = (slice(start, start + side) for start, side in _picture(stack.frame))
+    frames = np.zeros((count, LOOK, LOOK), np.float32)
+    for n, k in enumerate(chosen):
+        frames[n, rows, columns] = stack.read_at((rows.stop - rows.start, columns.stop - columns.start), k, k + 1)[0]
+    return frames
+
+
+def find_box(logits: Logits, frame: tuple[int, int]) -> Box | None:
+    """The box around the organ, in pixels of `frame`, from logits (n, 2, 64, 64) of all `look_frames`.
+
+    It is that of the largest connected piece over all slices: one box for the whole scan.  None if there is none.
+    """
+    if logits.shape[1:] != (2, LOOK, LOOK):
+        raise ValueError(f"expected logits (n, 2, {LOOK}, {LOOK}), found {logits.shape}")
+    picture = _picture(frame)
+    rows, columns = (slice(start, start + side) for start, side in picture)  # around it there is nothing to find
+    organ = np.ascontiguousarray((logits[:, 1] > logits[:, 0])[:, rows, columns]).view(np.uint8)
+    keep_largest(organ)
+    if int(organ.sum()) < FEWEST:
+        return None
+    (top, bottom), (left, right) = (
+        _outwards(np.nonzero(organ.any(axis=axes))[0], side, whole)
+        for axes, (_, side), whole in zip(((0, 2), (0, 1)), picture, frame, strict=True)
+    )
+    return Box(top, left, bottom, right)
+
+
+def look(stack: SliceStack, engine: Engine, batch: int = 0) -> Box | None:
+    """Where in the stack's frame the organ is; None if the small network finds none."""
+    frames, batch = look_frames(stack), batch or engine.batch
+    answers = [engine.run(frames[start : start + batch]) for start in range(0, len(frames), batch)]
+    return find_box(np.concatenate(answers), stack.frame)
+
+
+def _picture(frame: tuple[int, int]) -> list[tuple[int, int]]:
+    """Start and length of a frame's rows and columns in the 64x64 picture: its long side fills it."""
+    sides = [max(1, round(side * LOOK / max(frame))) for side in frame]
+    return [((LOOK - side) // 2, side) for side in sides]
+
+
+def _outwards(places: NDArray[np.intp], side: int, whole: int) -> tuple[int, int]:
+    """First and last place of `side` as a range of `whole` pixels that holds both."""
+    low, high = int(places[0]), int(places[-1]) + 1
+    return low * whole // side, -(-high * whole // side)
