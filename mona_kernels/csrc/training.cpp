@@ -8,6 +8,7 @@
 #include "class_sums.hpp"
 #include "contrast.hpp"
 #include "equivariance.hpp"
+#include "pieces.hpp"
 #include "pyramid.hpp"
 #include "sampling.hpp"
 
@@ -60,6 +61,14 @@ void draw_keys(Dense<const int64_t, 2> limits, Dense<const int64_t, 1> filled, D
   nb::gil_scoped_release unlocked;
   mona::draw_keys(limits.data(), filled.data(), limits.shape(0), limits.shape(1), ring, out.data(), out.shape(1),
                   philox_of(seed, step, stream), threads);
+}
+
+void largest_pieces(Dense<const int64_t, 3> labels, Dense<int64_t, 3> kept, int threads) {
+  const int64_t height = labels.shape(1), width = labels.shape(2);
+  nb::gil_scoped_release unlocked;
+  mona::parallel_for(labels.shape(0), threads, [&](long n, int) {
+    mona::largest_pieces(labels.data() + n * height * width, kept.data() + n * height * width, height, width);
+  });
 }
 
 template <typename T>
@@ -151,6 +160,7 @@ NB_MODULE(_training, m) {
         nb::arg("hard"), nb::arg("seed"), nb::arg("step"), nb::arg("stream"), nb::arg("threads"));
   m.def("draw_keys", &draw_keys, array(), array(), array(), nb::arg("ring"), nb::arg("seed"), nb::arg("step"),
         nb::arg("stream"), nb::arg("threads"));
+  m.def("largest_pieces", &largest_pieces, array(), array(), nb::arg("threads"));
   bind_floats<float>(m);
   bind_floats<double>(m);
 }

@@ -56,15 +56,19 @@ class Geometry:
         back = (torch.linalg.inv(s) if _is_affine(s) else _invert(s) for s in reversed(self.steps))
         return Geometry(tuple(back))
 
-    def grid(self, size: Size, device: torch.device | str = "cpu") -> SamplingGrid:
-        """The grid to sample maps of that size with; worth keeping when several maps move in the same way."""
+    def grid(self, size: Size, device: torch.device | str = "cpu", *, source: Size | None = None) -> SamplingGrid:
+        """The grid of a view of that size, of maps of size `source` (None: the same).
+
+        Worth keeping when several maps move in the same way.
+        """
+        source = size if source is None else source
         turns = {}
-        if len(self.steps) == 1 and _is_affine(self.steps[0]):
+        if len(self.steps) == 1 and _is_affine(self.steps[0]) and source == size:
             found = {i: turn_of(m, size) for i, m in enumerate(self.steps[0].tolist())}
             turns = {i: turn for i, turn in found.items() if turn is not None}
         moved = [i for i in range(len(self)) if i not in turns]
         rest = self[torch.tensor(moved, dtype=torch.int64)] if turns else self
-        return SamplingGrid.of(rest.points(size, device), moved, turns)
+        return SamplingGrid.of(rest.points(size, device), moved, turns, source)
 
     def points(self, size: Size, device: torch.device | str = "cpu") -> Tensor:
         """Source points (B, 2, H, W) of every pixel."""
@@ -80,13 +84,23 @@ class Geometry:
         return points
 
     def apply(
-        self, images: Tensor, labels: Tensor | None = None, confidence: Tensor | None = None, *, ignore: int = 0
+        self,
+        images: Tensor,
+        labels: Tensor | None = None,
+        confidence: Tensor | None = None,
+        *,
+        size: Size | None = None,
+        ignore: int = 0,
     ) -> View:
-        """Move images (B, C, H, W), labels and confidence (B, H, W) with one grid; see `SamplingGrid.apply`."""
+        """Move images (B, C, H, W), labels and confidence (B, H, W) with one grid; see `SamplingGrid.apply`.
+
+        The view has the size of the images unless another is given.
+        """
         if images.ndim != 4 or len(images) != len(self):
             raise ValueError(f"expected images ({len(self)}, C, H, W), found {tuple(images.shape)}")
-        height, width = images.shape[-2:]
-        return self.grid((height, width), images.device).apply(images, labels, confidence, ignore=ignore)
+        source = images.shape[-2], images.shape[-1]
+        grid = self.grid(source if size is None else size, images.device, source=source)
+        return grid.apply(images, labels, confidence, ignore=ignore)
 
 
 def _is_affine(step: Tensor) -> bool:

@@ -54,13 +54,14 @@ class SamplingGrid:
     moved: list[int]  # which those are
     turns: dict[int, Turn]  # the others
     inside: Tensor  # B H W, bool: whose point lies in the source's frame
+    source: Size  # of the maps to sample; the view may be smaller (turns: never)
 
     @classmethod
-    def of(cls, points: Tensor, moved: list[int], turns: dict[int, Turn]) -> SamplingGrid:
+    def of(cls, points: Tensor, moved: list[int], turns: dict[int, Turn], source: Size) -> SamplingGrid:
         """`points` as planes x and y (M, 2, H, W): grid_sample reads the permuted view as fast as a copy of it."""
         inside = points.new_ones((len(moved) + len(turns), *points.shape[2:]), dtype=torch.bool)
         inside[moved] = (points.abs() <= EDGE).all(1)
-        return cls(points.permute(0, 2, 3, 1), moved, turns, inside)
+        return cls(points.permute(0, 2, 3, 1), moved, turns, inside, source)
 
     def bilinear(self, maps: Tensor) -> Tensor:
         """Maps (B, C, H, W) of any float type, zero outside; differentiable with respect to them."""
@@ -82,9 +83,9 @@ class SamplingGrid:
         return View(together[:, :-1].to(images.dtype), moved, sure.to(confidence.dtype), self.inside)
 
     def _sample(self, maps: Tensor, mode: str) -> Tensor:
-        count, *size = self.inside.shape
-        if maps.ndim != 4 or [len(maps), *maps.shape[2:]] != [count, *size]:
-            raise ValueError(f"expected {count} maps of {size[0]} x {size[1]} pixels, found {tuple(maps.shape)}")
+        count, (height, width) = len(self.inside), self.source
+        if maps.ndim != 4 or (len(maps), *maps.shape[2:]) != (count, height, width):
+            raise ValueError(f"expected {count} maps of {height} x {width} pixels, found {tuple(maps.shape)}")
         if not self.turns:
             return self._interpolate(maps, mode)
         out = torch.empty_like(maps)

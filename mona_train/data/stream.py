@@ -27,6 +27,7 @@ LABELLED, UNLABELLED, AUGMENTATION = 0, 1, 2  # ids of the random streams
 class LabelledBatch:
     images: torch.Tensor  # B 1 H W float32, 0..1
     labels: torch.Tensor  # B H W int64
+    rows: torch.Tensor | None = None  # B int64: the slices' positions in the stream; None: not known
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,8 @@ class LabelledStream:
 
     def batch(self, step: int) -> LabelledBatch:
         at = self._order.at(step)
-        return LabelledBatch(_intensities(self._images.pick(at)), self._labels.pick(at).to(torch.int64))
+        images = _intensities(self._images.pick(at))
+        return LabelledBatch(images, self._labels.pick(at).to(torch.int64), torch.from_numpy(at).to(images.device))
 
 
 class UnlabelledStream:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from mona_infer.errors import InputError
 from mona_infer.task import Task
+from mona_train.augment import augmentation_of
 from mona_train.config.schema import Config, Optimiser
 from mona_train.data.cache import Cache
 from mona_train.data.split import Split
@@ -135,6 +136,8 @@ class Trainer:
             teacher=self.teacher,
             generator=step_generator(self.config.seed, self.processes.rank, self.number),
             processes=self.processes,
+            window=self.task.input_size,
+            augment=augmentation_of(self.config.augmentation, mirrors=self.config.mirrors),
         )
         self.student.train()
         teaching_mode(self.teacher, answers=self.config.average)

@@ -7,7 +7,7 @@ hard queries and class-aware keys), consistency (equivariance), diversity (neare
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,17 +16,18 @@ from torch import Tensor, nn
 from mona_infer.errors import InputError
 from mona_kernels.ops import OPS
 from mona_train.augment import ACR as STRENGTH
-from mona_train.augment import diffeo, equivariance, jitter, weak
+from mona_train.augment import equivariance
 from mona_train.config.toml import within
 from mona_train.losses.neighbours import nearest_neighbours
 from mona_train.losses.supervised import supervised
 from mona_train.losses.tailness import Tailness
 from mona_train.losses.unsupervised import unsupervised
 from mona_train.methods import base
+from mona_train.methods.acr_batch import Seen, bcp, separate
 from mona_train.methods.bank import Bank
 from mona_train.methods.base import Losses, Method, Step, Turn, frozen_statistics
 from mona_train.methods.glcon import GLCon
-from mona_train.methods.views import mixed_view, size_of, weak_view
+from mona_train.methods.views import size_of
 from mona_train.networks.heads import DIM, Norm, Predictor, ProjectionHead
 from mona_train.networks.representation import RepresentationHead
 from mona_train.networks.unet import UNet, UNetOutput
@@ -40,13 +41,16 @@ class Settings(base.Settings):
 
     principles: tuple[str, ...] = PRINCIPLES
     lr: float | None = None  # of fine-tuning, which starts from a trained network; None: the same as in pre-training
-    labelled: Literal["weak", "jittered"] = "weak"  # jittered: warped and jittered like unlabelled slices, not mixed
+    mix: Literal["cutmix", "bcp"] = "cutmix"  # unlabelled slices with each other, or with labelled ones (copy-paste)
+    labelled: Literal["weak", "jittered"] = "weak"  # cutmix; jittered: warped and jittered like unlabelled slices
+    start: float = 0.0  # share of the stage after which the principles join
     supervised_scale: float = 1.0
     contrast_weight: float = 0.01
     equivariance_weight: float = 1.0
     unsupervised_weight: float = 1.0
     neighbours_weight: float = 1.0
     sure: float = 0.97  # confidence from which a pseudo-label counts as sure
+    confident: float = 0.0  # bcp: confidence from which a pixel's pseudo-label counts
     weigh: Literal["image", "pixel"] = "image"  # by its share of sure pixels (4.3), or the sure pixels alone (FixMatch)
     likely: float = 0.7  # confidence from which a pixel's pseudo-label is used by contrast and equivariance
     mode: Literal["shared", "exact", "expected"] = "shared"  # of the contrast's keys
@@ -65,21 +69,12 @@ class Settings(base.Settings):
         if unknown:
             raise InputError(f"unknown principle {', '.join(unknown)}; choose from {', '.join(PRINCIPLES)}")
         within(self, "acr", 1, None, "queries", "keys", "ring", "dim", "bank", "neighbours")
-        within(self, "acr", 0, 1, "sure", "likely", "hard")
+        within(self, "acr", 0, 1, "sure", "likely", "hard", "confident", "start")
         within(self, "acr", 1e-3, None, "temperature")
         weights = ("contrast_weight", "equivariance_weight", "unsupervised_weight", "neighbours_weight")
         within(self, "acr", 0, None, "supervised_scale", *weights)
         if self.lr is not None:
             within(self, "acr", 0, None, "lr")
-
-
-class Unlabelled(NamedTuple):
-    """The unlabelled slices as the student sees them, and the teacher's pseudo-labels."""
-
-    images: Tensor  # B 1 H W: warped, mixed and jittered
-    plain: Tensor  # the same without jitter
-    labels: Tensor  # B H W pseudo-labels, warped and mixed in the same way
-    confidence: Tensor  # B H W
 
 
 class ACR(base.Stage):
@@ -132,21 +127,14 @@ class ACR(base.Stage):
         }
 
     def losses(self, step: Step) -> Losses:
-        principles, s = self.settings.principles, self.settings
-        images, labels = self._labelled(step)
-        unlabelled = self._unlabelled(step)
-        n = len(images)
-        images = torch.cat([images, unlabelled.images])
-        labels = torch.cat([labels, unlabelled.labels])
-        confidence = torch.cat([torch.ones_like(labels[:n], dtype=torch.float32), unlabelled.confidence])
-        out: UNetOutput = step.student["unet"](images)
-        losses = {}
-        losses["supervised"] = supervised(out.logits[:n], labels[:n])
-        losses["unsupervised"] = unsupervised(out.logits[n:], labels[n:], confidence[n:], sure=s.sure, by=s.weigh)
+        seen = self._seen(step)
+        out: UNetOutput = step.student["unet"](seen.images)
+        losses = self._fit(out.logits, seen)
+        principles = self._active(step)
         taught: UNetOutput | None = None
         if "tailness" in principles or "diversity" in principles:
             with torch.no_grad():
-                taught = step.teacher["unet"](images)
+                taught = step.teacher["unet"](seen.images)
         probabilities = out.logits.detach().float().softmax(1)
         if "tailness" in principles:
             assert taught is not None
@@ -154,8 +142,8 @@ class ACR(base.Stage):
                 out.features,
                 probabilities,
                 taught.features,
-                labels,
-                confidence,
+                seen.labels,
+                seen.confidence,
                 step.student["representation"],
                 step.teacher["representation"],
                 seed=step.seed,
@@ -163,60 +151,65 @@ class ACR(base.Stage):
                 processes=step.processes,
             )
         if "consistency" in principles:
-            plain = torch.cat([images[:n], unlabelled.plain])
-            mask = (confidence >= s.likely) & (labels > 0)
-            losses["equivariance"] = self._equivariance(step, plain, n, probabilities, mask)
+            losses["equivariance"] = self._equivariance(step, seen, probabilities)
         if "diversity" in principles:
             assert taught is not None
-            losses |= self._diversity(step, out.bottleneck, taught.bottleneck, n)
+            losses |= self._diversity(step, out.bottleneck, taught.bottleneck, seen)
         return losses
 
-    def _labelled(self, step: Step) -> tuple[Tensor, Tensor]:
-        g, images, labels = step.generator, step.labelled.images, step.labelled.labels
-        if self.settings.labelled == "weak":
-            view = weak_view(g, images, labels)
-        else:
-            geometry = weak(g, len(images), size_of(images)).then(diffeo(g, len(images), device=images.device))
-            view = geometry.apply(images, labels)
-            view = view._replace(images=jitter(g, view.images, STRENGTH))
-        assert view.labels is not None
-        return view.images, view.labels
+    def _seen(self, step: Step) -> Seen:
+        if self.settings.mix == "bcp":
+            return bcp(step, STRENGTH, kernels=self.kernels)
+        return separate(step, STRENGTH, jittered=self.settings.labelled == "jittered")
 
-    def _unlabelled(self, step: Step) -> Unlabelled:
-        """Pseudo-labels are made on the weak view, then warped and mixed with it; jitter only changes the image."""
-        if step.unlabelled is None:
-            raise InputError("MONA's fine-tuning needs unlabelled slices; lower --ratio, or use --method unet-f")
-        images = weak_view(step.generator, step.unlabelled.images).images
-        with torch.no_grad():
-            confidence, labels = step.teacher["unet"](images).logits.float().softmax(1).max(1)
-        view = mixed_view(step.generator, images, labels, confidence)
-        assert view.labels is not None and view.confidence is not None
-        strong = jitter(step.generator, view.images, STRENGTH)
-        return Unlabelled(strong, view.images, view.labels, view.confidence)
+    def _active(self, step: Step) -> set[str]:
+        """The principles of this step: those of weight 0 cost nothing, and all of them nothing before `start`."""
+        s = self.settings
+        weights = {
+            "tailness": s.contrast_weight,
+            "consistency": s.equivariance_weight,
+            "diversity": s.neighbours_weight,
+        }
+        return {name for name in s.principles if weights[name] > 0 and step.progress >= s.start}
 
-    def _equivariance(self, step: Step, plain: Tensor, labelled: int, probabilities: Tensor, mask: Tensor) -> Tensor:
+    def _fit(self, logits: Tensor, seen: Seen) -> Losses:
+        """To labels and pseudo-labels: by image where an image has one kind of them, by pixel where it has both."""
+        s, n = self.settings, seen.labelled
+        if s.mix == "bcp":
+            taught = ~seen.known & (seen.confidence >= s.confident)
+            return {
+                "supervised": supervised(logits, seen.labels, seen.known),
+                "unsupervised": supervised(logits, seen.labels, taught),
+            }
+        labels, confidence = seen.labels, seen.confidence
+        return {
+            "supervised": supervised(logits[:n], labels[:n]),
+            "unsupervised": unsupervised(logits[n:], labels[n:], confidence[n:], sure=s.sure, by=s.weigh),
+        }
+
+    def _equivariance(self, step: Step, seen: Seen, probabilities: Tensor) -> Tensor:
         """T acts on the geometry that the student saw; unlabelled slices get new intensity jitter (4.4)."""
+        plain, n = seen.plain, seen.labelled
         size, device = size_of(plain), plain.device
-        fresh = torch.cat([plain[:labelled], jitter(step.generator, plain[labelled:], STRENGTH)])
-        grid = equivariance(step.generator, len(plain), size, device=device).grid(size, device)
+        fresh = torch.cat([plain[:n], step.augment.appearance(step.generator, plain[n:], STRENGTH)])
+        limits = step.augment.limits
+        grid = equivariance(step.generator, len(plain), size, limits=limits, device=device).grid(size, device)
         moved = grid.apply(fresh).images
         with frozen_statistics(step.student["unet"]):
             out: UNetOutput = step.student["unet"](moved)
+        mask = (seen.confidence >= self.settings.likely) & (seen.labels > 0)
         return self.ops.equivariance(probabilities, mask, grid.points, out.logits)
 
-    def _diversity(self, step: Step, student: Tensor, teacher: Tensor, labelled: int) -> dict[str, Any]:
-        """Heads get the whole batch, for more rows in their batch norm; the loss is on unlabelled slices only."""
-        u = F.normalize(step.student["predictor"](step.student["projector"](student)).float(), dim=1)[labelled:]
+    def _diversity(self, step: Step, student: Tensor, teacher: Tensor, seen: Seen) -> dict[str, Any]:
+        """Heads get the whole batch, for more rows in their batch norm; the loss leaves labelled slices out."""
+        n = seen.labelled
+        u = F.normalize(step.student["predictor"](step.student["projector"](student)).float(), dim=1)[n:]
         with torch.no_grad():
-            v = F.normalize(step.teacher["projector"](teacher).float(), dim=1)[labelled:]
-        assert step.unlabelled is not None
-        shown = torch.stack(
-            [step.unlabelled.rows, step.unlabelled.rows.roll(-1)], 1
-        )  # CutMix's partner is the next one
+            v = F.normalize(step.teacher["projector"](teacher).float(), dim=1)[n:]
         found = {}
         if self.bank.full:
-            found["neighbours"] = nearest_neighbours(u, v, self.bank, shown, k=self.settings.neighbours)
-        self.bank.add(step.processes.gather(v), step.processes.gather(shown))
+            found["neighbours"] = nearest_neighbours(u, v, self.bank, seen.slices, k=self.settings.neighbours)
+        self.bank.add(step.processes.gather(v), step.processes.gather(seen.slices))
         return found
 
 

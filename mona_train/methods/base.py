@@ -16,6 +16,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from mona_kernels.ops import Kernels
+from mona_train.augment import PUBLISHED, Augmentation
+from mona_train.augment.draw import Size
 from mona_train.data.stream import LabelledBatch, UnlabelledBatch
 from mona_train.engine.distributed import Distributed, SingleProcess
 from mona_train.networks.unet import UNet
@@ -37,6 +39,8 @@ class Step:
     teacher: nn.ModuleDict  # EMA copies of the stage's `averaged` networks; batch statistics, no dropout, no gradient
     generator: Generator  # on the CPU, seeded by (seed, rank, step): draws every augmentation
     processes: Distributed = field(default_factory=SingleProcess)
+    window: Size | None = None  # that the networks see, at the centre of larger images; None: all of them
+    augment: Augmentation = PUBLISHED
 
     @property
     def progress(self) -> float:

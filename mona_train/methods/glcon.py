@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mona_train.augment import GLCON, jitter
+from mona_train.augment import GLCON
 from mona_train.config.toml import within
 from mona_train.losses.local_windows import draw_windows
 from mona_train.losses.relational import relational_kl
@@ -40,6 +40,7 @@ class Settings(base.Settings):
     local_weight: float = 1.0
     supervised_scale: float = 1.0  # of cross-entropy + Dice (decision 9)
     norm: Norm = "bn"  # of the heads
+    copy_paste: bool = False  # half of the labelled slices show a box of another one
 
     def __post_init__(self) -> None:
         within(self, "glcon", 1, None, "bank", "windows")
@@ -75,17 +76,21 @@ class GLCon(base.Stage):
     def losses(self, step: Step) -> Losses:
         """`global` and `local` are missing until the banks are full."""
         s = self.settings
-        weak, labels = weak_batch(step)
-        strong = jitter(step.generator, weak, GLCON)  # a copy: the published views shared one tensor (difference 6)
-        windows = draw_windows(step.generator, size_of(weak), per_side=s.windows, jitter=s.jitter)
+        weak, labels = weak_batch(step, paste=s.copy_paste)
+        strong = step.augment.appearance(step.generator, weak, GLCON)  # a copy: the published views shared one tensor
+        related = s.global_weight > 0, s.local_weight > 0
+        out: UNetOutput = step.student["unet"](strong)
+        losses = {"supervised": s.supervised_scale * supervised(out.logits[: len(labels)], labels)}
+        if not any(related):
+            return losses
         with torch.no_grad():
             taught: UNetOutput = step.teacher["unet"](weak)
-        out: UNetOutput = step.student["unet"](strong)
-        losses = {}
-        losses["supervised"] = s.supervised_scale * supervised(out.logits[: len(labels)], labels)
-        losses |= self._relate("global", step, self.slices, "projector", out.bottleneck, taught.bottleneck)
-        crops = windows.of(out.logits), windows.of(taught.logits)
-        losses |= self._relate("local", step, self.crops, "local", *crops)
+        if s.global_weight > 0:
+            losses |= self._relate("global", step, self.slices, "projector", out.bottleneck, taught.bottleneck)
+        if s.local_weight > 0:
+            windows = draw_windows(step.generator, size_of(weak), per_side=s.windows, jitter=s.jitter)
+            crops = windows.of(out.logits), windows.of(taught.logits)
+            losses |= self._relate("local", step, self.crops, "local", *crops)
         return losses
 
     def _relate(self, name: str, step: Step, bank: Bank, head: str, seen: Tensor, taught: Tensor) -> Losses:

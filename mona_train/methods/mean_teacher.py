@@ -57,7 +57,7 @@ class MeanTeacher(base.Stage):
         """`consistency` includes its ramp, and is missing until the ramp starts."""
         images, labels = weak_batch(step)
         labelled, unlabelled = images[: len(labels)], images[len(labels) :]
-        out: UNetOutput = step.student["unet"](images)
+        out: UNetOutput = step.student["unet"](step.augment.appearance(step.generator, images, None))
         scale = self.settings.supervised_scale
         losses = {"supervised": scale * supervised(out.logits[: len(labelled)], labels)}
         now = ramp(step.index, step.steps)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from mona_train.augment import View, weak
+from mona_train.augment import ACR, View
 from mona_train.config.toml import within
 from mona_train.losses.supervised import supervised
 from mona_train.methods import base
 from mona_train.methods.base import Losses, Method, Step
-from mona_train.methods.views import size_of, strong_view, weak_view
+from mona_train.methods.views import mixed_view, pasted, size_of, weak_view
 from mona_train.networks.unet import UNetOutput
 
 
@@ -19,6 +19,7 @@ class Settings(base.Settings):
     """Supervised training, method 6."""
 
     augmentation: Literal["weak", "strong"] = "weak"  # strong: a control that shows what augmentation alone gains
+    copy_paste: bool = False  # half of the slices show a box of another one
     scale: float = 0.5  # of cross-entropy + Dice, as SSL4MIS (decision 9)
 
     def __post_init__(self) -> None:
@@ -32,14 +33,21 @@ class Supervised(base.Stage):
 
     def losses(self, step: Step) -> Losses:
         view = self._view(step)
-        out: UNetOutput = step.student["unet"](view.images)
+        if self.settings.copy_paste:
+            view = pasted(step.generator, view)
+        strength = None if self.settings.augmentation == "weak" else ACR
+        images = step.augment.appearance(step.generator, view.images, strength)
+        out: UNetOutput = step.student["unet"](images)
         return {"supervised": self.settings.scale * supervised(out.logits, view.labels)}
 
     def _view(self, step: Step) -> View:
+        """Without appearance."""
         g, images, labels = step.generator, step.labelled.images, step.labelled.labels
         if self.settings.augmentation == "weak":
-            return weak_view(g, images, labels)
-        return strong_view(g, images, labels, after=weak(g, len(images), size_of(images)))
+            return weak_view(step, images, labels)
+        window = step.window or size_of(images)
+        chain = step.augment.geometry(g, len(images), size_of(images), window, images.device)
+        return mixed_view(g, images, labels, augment=step.augment, after=chain, window=window)
 
 
 METHODS = (

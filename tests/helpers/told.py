@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from helpers.steps import CLASSES, STILL, seeded, step_of
-from mona_train.augment import Geometry, matrices
+from mona_train.augment import Geometry, matrices, published
 from mona_train.data.stream import LabelledBatch, UnlabelledBatch
-from mona_train.methods import acr, views
+from mona_train.methods import acr
 from mona_train.methods.base import Stage, Step
 from mona_train.networks.unet import UNetOutput
 
@@ -77,7 +77,6 @@ def sampled_turn(generator: Generator, count: int, *_: object, **__: object) -> 
 def by_hand(patch: pytest.MonkeyPatch) -> None:
     """The weak view and T are a quarter turn each, which moves pixels exactly; no warp and no jitter.  CutMix stays."""
     patch.setattr(acr, "STRENGTH", STILL)
-    for module in (views, acr):
-        patch.setattr(module, "weak", quarter_turn)
-        patch.setattr(module, "diffeo", lambda generator, count, **_: Geometry.identity(count))
+    patch.setattr(published, "weak", quarter_turn)
+    patch.setattr(published, "diffeo", lambda generator, count, **_: Geometry.identity(count))
     patch.setattr(acr, "equivariance", sampled_turn)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from mona_kernels.ops import NATIVE, REFERENCE
 from mona_train import augment
+from mona_train.augment import published
 from mona_train.engine.distributed import SingleProcess
 from mona_train.methods import acr
 from mona_train.methods.acr import ACR
@@ -130,7 +131,7 @@ def dimmed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         strengths.append(strength)
         return images * 0.5 ** len(strengths)
 
-    monkeypatch.setattr(acr, "jitter", jitter)
+    monkeypatch.setattr(published, "jitter", jitter)
     return strengths
 
 
@@ -150,7 +151,7 @@ def test_only_unlabelled_slices_are_jittered_and_afresh_in_the_equivariance_pass
 
 def test_labelled_slices_may_be_warped_and_jittered_and_then_keep_their_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
     dimmed(monkeypatch)
-    monkeypatch.setattr(acr, "diffeo", quarter_turn)  # a warp that shows: another quarter turn
+    monkeypatch.setattr(published, "diffeo", quarter_turn)  # a warp that shows: another quarter turn
     seen = watch(stage_of(ACR, labelled="jittered", **SMALL))
     (first, out), (second, _) = seen.student
     torch.testing.assert_close(first[:2], turned(turned(seen.step.labelled.images)) / 2)

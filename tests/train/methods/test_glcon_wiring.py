@@ -11,6 +11,7 @@ from helpers.steps import CLASSES, calls_of, following, stage_of, step_of
 from torch import Tensor
 
 from mona_train import augment
+from mona_train.augment import published
 from mona_train.methods import glcon
 from mona_train.methods.glcon import GLCon
 
@@ -32,7 +33,7 @@ def test_only_the_students_view_is_jittered_and_with_the_strength_of_pre_trainin
         strengths.append(strength)
         return images / 2
 
-    monkeypatch.setattr(glcon, "jitter", jitter)
+    monkeypatch.setattr(published, "jitter", jitter)
     stage = stage_of(GLCon, windows=2)
     step = step_of(stage, size=32)
     student, teacher = calls_of(step.student["unet"]), calls_of(step.teacher["unet"])

@@ -18,13 +18,12 @@ from helpers.steps import (
     without_dropout,
 )
 from helpers.told import quarter_turn, turned
-from torch import Tensor
+from torch import Generator, Tensor
 
-from mona_train.augment import Geometry, diffeo, matrices, weak
+from mona_train.augment import ACR, PUBLISHED, Geometry, Strength, View, diffeo, matrices, published, weak
 from mona_train.losses.supervised import supervised
-from mona_train.methods import views
 from mona_train.methods.supervised import Supervised
-from mona_train.methods.views import mixed_view, strong_view, weak_batch, weak_view
+from mona_train.methods.views import mixed_view, weak_batch
 
 SIZE = (64, 64)
 
@@ -38,6 +37,13 @@ def misplaced(images: Tensor, labels: Tensor, confidence: Tensor | None = None) 
         wrong |= (confidence * 3 - labels).abs() > 0.5
     assert sound.float().mean() > 0.3
     return float((wrong & sound).float().sum() / sound.sum())
+
+
+def strong_view(
+    generator: Generator, *maps: Tensor, after: Geometry | None = None, ignore: int = 0, strength: Strength = ACR
+) -> View:
+    view = mixed_view(generator, *maps, after=after, ignore=ignore)
+    return view._replace(images=PUBLISHED.appearance(generator, view.images, strength))
 
 
 def warping(seed: int) -> bool:
@@ -131,7 +137,7 @@ def test_views_share_no_memory_with_what_they_show() -> None:
     images = painted(labels)
     kept = images.clone(), labels.clone()
     for seed in range(8):
-        for view in (weak_view(seeded(seed), images, labels), strong_view(seeded(seed), images, labels)):
+        for view in (PUBLISHED.view(seeded(seed), images, labels), strong_view(seeded(seed), images, labels)):
             view.images.add_(1)
             view.labels.add_(1)
     assert torch.equal(images, kept[0]) and torch.equal(labels, kept[1])
@@ -148,7 +154,7 @@ def test_a_batch_has_the_labelled_first() -> None:
 
 
 def test_every_slice_of_a_batch_is_augmented_and_labels_move_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(views, "weak", quarter_turn)
+    monkeypatch.setattr(published, "weak", quarter_turn)
     step = step_of(stage_of(Supervised), labelled=2, unlabelled=4)
     images, labels = weak_batch(step)
     assert torch.equal(images, turned(torch.cat([step.labelled.images, step.unlabelled.images])))
@@ -166,7 +172,7 @@ def test_the_network_sees_the_view_and_is_judged_by_its_labels(augmentation: str
         images, labels = step.labelled.images, step.labelled.labels
         g = seeded(index)
         chain = weak(g, 6, SIZE) if augmentation == "strong" else None
-        view = strong_view(g, images, labels, after=chain) if chain else weak_view(g, images, labels)
+        view = strong_view(g, images, labels, after=chain) if chain else PUBLISHED.view(g, images, labels)
         seen = calls_of(step.student["unet"])
         loss = stage.losses(step)["supervised"]
         assert torch.equal(seen[0][0], view.images)

@@ -1,0 +1,112 @@
+"""What ACR's student sees in a step: labelled slices and mixed unlabelled ones, or mixtures of both kinds.
+
+The teacher's pseudo-labels are made on a weak view of the unlabelled slices and move with it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mona_infer.errors import InputError
+from mona_kernels import Kernels
+from mona_kernels.ops import largest_pieces as pieces
+from mona_train.augment import Strength, View, bidirectional
+from mona_train.data.stream import UnlabelledBatch
+from mona_train.methods.bank import UNKNOWN
+from mona_train.methods.base import Step
+from mona_train.methods.views import mixed_view, size_of, weak_view
+
+LABELLED_TAGS = 1 << 40  # added to the row of a labelled slice: rows count from 0 in both streams
+
+
+class Seen(NamedTuple):
+    images: Tensor  # B 1 H W, as the student sees them
+    plain: Tensor  # the same without jitter; labelled images keep theirs
+    labels: Tensor  # B H W: labels, or pseudo-labels
+    confidence: Tensor  # B H W: 1 where labelled, else the teacher's
+    known: Tensor  # B H W, bool: where labelled
+    labelled: int  # the first so many images show labelled slices alone
+    slices: Tensor  # (B - labelled) x 2: which slices the others show
+
+
+def separate(step: Step, strength: Strength, *, jittered: bool) -> Seen:
+    """Labelled images; then unlabelled ones, warped, mixed with each other by CutMix, and jittered."""
+    images, labels = _labelled(step, strength if jittered else None)
+    batch = _unlabelled(step)
+    weak = weak_view(step, batch.images).images
+    _, confidence, pseudo = _taught(step, weak)
+    view = mixed_view(step.generator, weak, pseudo, confidence, augment=step.augment)
+    assert view.labels is not None and view.confidence is not None
+    strong = step.augment.appearance(step.generator, view.images, strength)
+    n = len(images)
+    known = torch.zeros_like(torch.cat([labels, view.labels]), dtype=torch.bool)
+    known[:n] = True
+    return Seen(
+        images=torch.cat([images, strong]),
+        plain=torch.cat([images, view.images]),
+        labels=torch.cat([labels, view.labels]),
+        confidence=torch.cat([torch.ones_like(labels, dtype=torch.float32), view.confidence]),
+        known=known,
+        labelled=n,
+        slices=torch.stack([batch.rows, batch.rows.roll(-1)], 1),  # CutMix's partner is the next one
+    )
+
+
+def bcp(step: Step, strength: Strength, *, kernels: Kernels) -> Seen:
+    """Bidirectional copy-paste (Bai et al. 2023): every image shows a labelled and an unlabelled slice.
+
+    So that both kinds are in every image and every batch statistic.  Of a pseudo-label, the largest piece of each class
+    is kept.
+    """
+    batch = _unlabelled(step)
+    view = weak_view(step, step.labelled.images, step.labelled.labels)
+    assert view.labels is not None
+    weak = weak_view(step, batch.images).images
+    _, confidence, pseudo = _taught(step, weak)
+    largest = pieces.largest_pieces if kernels == "native" else pieces.reference.largest_pieces
+    pseudo = largest(pseudo)
+    pairs = bidirectional(step.generator, len(view.images), len(weak), size_of(weak), device=weak.device)
+    plain = pairs.of(view.images, weak)
+    rows = step.labelled.rows
+    tags = torch.full((len(view.images),), UNKNOWN, device=weak.device) if rows is None else rows + LABELLED_TAGS
+    return Seen(
+        images=step.augment.appearance(step.generator, plain, strength),
+        plain=plain,
+        labels=pairs.of(view.labels, pseudo),
+        confidence=pairs.of(torch.ones_like(view.labels, dtype=torch.float32), confidence),
+        known=pairs.known,
+        labelled=0,
+        slices=torch.stack([tags[pairs.labelled], batch.rows[pairs.unlabelled]], 1),
+    )
+
+
+def _unlabelled(step: Step) -> UnlabelledBatch:
+    if step.unlabelled is None:
+        raise InputError("MONA's fine-tuning needs unlabelled slices; lower --ratio, or use --method unet-f")
+    return step.unlabelled
+
+
+def _labelled(step: Step, strength: Strength | None) -> tuple[Tensor, Tensor]:
+    """With a strength: warped and jittered like unlabelled slices, but not mixed."""
+    g, images, labels = step.generator, step.labelled.images, step.labelled.labels
+    view: View
+    if strength is None:
+        view = weak_view(step, images, labels)
+    else:
+        window = step.window or size_of(images)
+        geometry = step.augment.geometry(g, len(images), size_of(images), window, images.device)
+        warp = step.augment.warp(g, len(images), images.device)
+        view = (geometry if warp is None else geometry.then(warp)).apply(images, labels, size=window)
+    assert view.labels is not None
+    return step.augment.appearance(g, view.images, strength), view.labels
+
+
+def _taught(step: Step, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The teacher's probabilities (B, C, H, W), the largest of them and its class (B, H, W)."""
+    with torch.no_grad():
+        probabilities = step.teacher["unet"](images).logits.float().softmax(1)
+        confidence, labels = probabilities.max(1)
+    return probabilities, confidence, labels
