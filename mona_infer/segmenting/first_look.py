@@ -5,6 +5,8 @@ Training and `mona segment` both call `look_frames` and `find_box`, so they cann
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +16,8 @@ from mona_infer.geometry.stack import SliceStack
 from mona_infer.geometry.windows import Box
 from mona_infer.segmenting.components import keep_largest
 from mona_infer.task import LOOK
+from mona_kernels.native import resample
+from mona_kernels.taps import taps
 
 SLICES = 48  # of a scan, at most: an organ that is in fewer than one of 48 slices is none we know
 FEWEST = 8  # voxels of the coarse copy; less is noise
@@ -26,12 +30,27 @@ def look_frames(stack: SliceStack) -> NDArray[np.float32]:
 
     Their shape is that of the stack's frame: square pixels if the Task has a spacing, else the pixels of the scan.
     """
-    count = min(SLICES, len(stack))
-    chosen = np.rint(np.linspace(0, len(stack) - 1, count)).astype(int)
+    chosen = spread(range(len(stack)))
     rows, columns = (slice(start, start + side) for start, side in _picture(stack.frame))
-    frames = np.zeros((count, LOOK, LOOK), np.float32)
+    frames = np.zeros((len(chosen), LOOK, LOOK), np.float32)
     for n, k in enumerate(chosen):
         frames[n, rows, columns] = stack.read_at((rows.stop - rows.start, columns.stop - columns.start), k, k + 1)[0]
+    return frames
+
+
+def spread(slices: Sequence[int]) -> list[int]:
+    """Evenly spaced slices, both ends among them."""
+    places = np.linspace(0, len(slices) - 1, min(SLICES, len(slices)))
+    return [slices[int(place)] for place in np.rint(places)]
+
+
+def coarse(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Whole slices at the network's scale (n, *frame) as `look_frames` makes them of a scan: for training."""
+    rows, columns = (slice(start, start + side) for start, side in _picture((values.shape[1], values.shape[2])))
+    frames = np.zeros((len(values), LOOK, LOOK), np.float32)
+    sides = rows.stop - rows.start, columns.stop - columns.start
+    down, across = (taps(n, new) for n, new in zip(values.shape[1:], sides, strict=True))
+    frames[:, rows, columns] = resample(values, down, across)
     return frames
 
 

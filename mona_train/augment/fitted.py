@@ -22,11 +22,7 @@ from mona_train.augment.equivariance import Equivariance
 from mona_train.augment.geometry import Geometry
 from mona_train.augment.intensity import Strength
 
-DEGREES = 35.0
-SCALE: Range = (0.75, 1.3)  # of the picture, log-uniform
-SHIFT = 2 * 8 / 96  # in units of half a window: 8 of 96 pixels
 KNOTS = 6  # per axis, of the elastic displacement
-ELASTIC = 2 * 2 / 96  # sigma at each knot: 2 of 96 pixels
 ELASTIC_PROBABILITY = 0.5
 
 BIAS = 0.15  # sigma of the gain at 3 x 3 knots, smooth between them
@@ -42,23 +38,27 @@ BIAS_PROBABILITY, GAMMA_PROBABILITY, BLUR_PROBABILITY, NOISE_PROBABILITY = 0.5, 
 @dataclass(frozen=True)
 class Fitted(Augmentation):
     mirrors: bool = False
+    degrees: float = 35.0
+    scale: Range = (0.75, 1.3)  # of the picture, log-uniform
+    shift: float = 2 * 8 / 96  # in units of half a window: 8 of 96 pixels
+    elastic: float = 2 * 2 / 96  # sigma at each knot: 2 of 96 pixels
 
     @property
     def limits(self) -> Equivariance:
         """T stays among the poses that views have."""
-        return Equivariance(degrees=DEGREES, mirror=0.5 if self.mirrors else 0.0)
+        return Equivariance(degrees=self.degrees, mirror=0.5 if self.mirrors else 0.0)
 
     def within(self, generator: Generator, count: int, window: Size, device: Device) -> Geometry:
         """Sampling points = similarity(p + elastic(p))."""
-        angle = uniform(generator, (-DEGREES, DEGREES), count)
-        picture = torch.exp(uniform(generator, (math.log(SCALE[0]), math.log(SCALE[1])), count))
+        angle = uniform(generator, (-self.degrees, self.degrees), count)
+        picture = torch.exp(uniform(generator, (math.log(self.scale[0]), math.log(self.scale[1])), count))
         scale = 1 / picture  # of the grid
-        shift = uniform(generator, (-SHIFT, SHIFT), 2, count)
+        shift = uniform(generator, (-self.shift, self.shift), 2, count)
         matrix = matrices.translation(*shift) @ matrices.rotation(angle, window) @ matrices.scaling(scale, scale)
         if self.mirrors:
             matrix = matrix @ _symmetry(generator, count, window)
         bent = coins(generator, ELASTIC_PROBABILITY, count, 1, 1, 1)
-        knots = ELASTIC * torch.randn(count, 2, KNOTS, KNOTS, generator=generator) * bent
+        knots = self.elastic * torch.randn(count, 2, KNOTS, KNOTS, generator=generator) * bent
         if not bool(bent.any()):
             return Geometry((matrix,))
         return Geometry((matrix, _smooth(knots.to(device), window)))

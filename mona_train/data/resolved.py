@@ -177,8 +177,8 @@ def _window(config: Config, cache: Cache) -> tuple[tuple[int, int] | None, bool,
     if config.window == "full":
         return (cache.task.size, False, "") if squeezed else organ_window(cache, ())
     if config.window == "auto":
-        rows = labels_for_geometry(config, cache)
-        return (centred_window(cache, rows), False, "") if squeezed else organ_window(cache, rows)
+        labelled = labels_for_geometry(config, cache)
+        return (centred_window(cache, labelled), False, "") if squeezed else organ_window(cache, labelled)
     rows, _, columns = config.window.partition("x")
     if not (rows.isdigit() and columns.isdigit()):
         raise InputError(f"window must be full, auto or a size like 96x96, found {config.window!r}")

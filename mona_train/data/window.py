@@ -26,7 +26,7 @@ def organ_window(
     sides, areas = [], []
     for case in cache.cases:
         labelled = [label for row, label in case.label_rows.items() if row in wanted]
-        foreground = (cache.labels[labelled] > 0).any(axis=0) if labelled else np.zeros((1, 1), bool)
+        foreground: NDArray[np.bool_] = np.asarray((cache.labels[labelled] > 0).any(axis=0))
         if foreground.any():
             spans = (_span(foreground, axis) for axis in (0, 1))
             sides.append(max(high - low + 1 for low, high, _ in spans))

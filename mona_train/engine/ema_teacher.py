@@ -1,7 +1,8 @@
 """The teacher: an exponential moving average (EMA) of the student's weights.
 
-As published it only teaches: it keeps its own batch statistics, and uses those of the batch.  If the run's answer is the
-average (`Config.average`), its statistics are averaged too, and it always computes as it will when exported.
+It teaches with the statistics of the batch (decision 4): with averaged ones, pseudo-labels are worse than no mixing at all
+(docs/results.md).  It keeps running statistics for when it answers: those of the batches it saw or, if the run's answer
+is the average (`Config.average`), the average of the student's.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ import torch
 from torch import nn
 
 
-def teacher_of(student: nn.ModuleDict, averaged: tuple[str, ...]) -> nn.ModuleDict:
+def teacher_of(student: nn.ModuleDict, averaged: tuple[str, ...], *, answers: bool = False) -> nn.ModuleDict:
     """A copy of the student's networks (including heads: difference 14) without gradients."""
     teacher = nn.ModuleDict({name: copy.deepcopy(student[name]) for name in averaged})
+    for module in teacher.modules() if answers else ():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.momentum = 0.0  # its running statistics are averaged, not updated by what it sees
     return teacher.requires_grad_(False)
 
 
-def teaching_mode(teacher: nn.ModuleDict, *, answers: bool = False) -> None:
-    """No dropout, since pseudo-labels should not be noisy; batch statistics (decision 4), unless it also answers."""
-    teacher.train(not answers)
+def teaching_mode(teacher: nn.ModuleDict) -> None:
+    """Batch statistics, but no dropout (decision 4): pseudo-labels should not be noisy."""
+    teacher.train()
     for module in teacher.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
             module.eval()

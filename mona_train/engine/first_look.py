@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from mona_infer.engines.base import in_batches
-from mona_infer.geometry.windows import cover
-from mona_infer.segmenting.first_look import LOOK, fitted, largest_box, organ_of, sampled
+from mona_infer.geometry.windows import Box, cover
+from mona_infer.segmenting.components import keep_largest
+from mona_infer.segmenting.first_look import coarse, find_box, spread
 from mona_infer.system.progress import progress
+from mona_infer.task import LOOK
 from mona_train.augment.fitted import Fitted
 from mona_train.config.schema import Config
 from mona_train.data.cache import Cache, CachedCase
@@ -83,7 +85,7 @@ def train_first_look(cache: Cache, labelled: Iterable[int], training: set[int]) 
             organs.append(_organs(cache, case, rows))
     known = len(np.concatenate(slices))
     torch.manual_seed(0)
-    network = tiny_network()
+    network = tiny_network().to(memory_format=torch.channels_last)
     steps = progress(_rounds(network, cache, wanted, training, slices, organs, known), 2 * STEPS, "first look")
     for _ in steps:
         pass
@@ -103,7 +105,7 @@ def _rounds(
     answers = []
     for case in cache.cases:
         rows = [row for row in case.rows if row in training - labelled]
-        if rows and (answer := _answer(network, _frames(cache, case, sampled(rows)))) is not None:
+        if rows and (answer := _answer(network, _frames(cache, case, spread(rows)))) is not None:
             answers.append(answer)
     limit = np.quantile([a.sure for a in answers], 1 - SUREST) if answers else 1.0
     chosen = [a for a in answers if a.sure >= limit]
@@ -120,11 +122,12 @@ class _Answer:
 
 def _answer(network: UNet, slices: NDArray[np.float32]) -> _Answer | None:
     logits = np.concatenate([answer for _, answer in in_batches(TorchEngine(network), slices)])
-    organ = organ_of(logits)
+    organ = (logits[:, 1] > logits[:, 0]).astype(np.uint8)
+    keep_largest(organ)
     if not organ.any():
         return None
     chance = 1 / (1 + np.exp(logits[:, 0] - logits[:, 1]))
-    return _Answer(slices, organ.astype(np.float32), float(chance[organ].mean()))
+    return _Answer(slices, organ.astype(np.float32), float(chance[organ > 0].mean()))
 
 
 def _learn(
@@ -156,12 +159,12 @@ def _learn(
 def _frames(cache: Cache, case: CachedCase, rows: list[int]) -> NDArray[np.float32]:
     """Slices of a case as the first look sees them: all of each, its long side 64 pixels, in the middle of 64x64."""
     cut: NDArray[np.uint16] = cache.images[rows][:, *cache.frame_of(case)]
-    return fitted(cut.astype(np.float32) / np.float32(LEVELS))
+    return coarse(cut.astype(np.float32) / np.float32(LEVELS))
 
 
 def _organs(cache: Cache, case: CachedCase, rows: list[int]) -> NDArray[np.float32]:
     labels = cache.labels[[case.label_rows[row] for row in rows]][:, *cache.frame_of(case)]
-    return (fitted((labels > 0).astype(np.float32)) > 0.5).astype(np.float32)
+    return (coarse((labels > 0).astype(np.float32)) > 0.5).astype(np.float32)
 
 
 def _corners(cache: Cache, resolved: Resolved, network: UNet) -> Iterator[tuple[str, tuple[int, int]]]:
@@ -173,9 +176,9 @@ def _corners(cache: Cache, resolved: Resolved, network: UNet) -> Iterator[tuple[
             continue
         rows, columns = cache.frame_of(case)
         frame = rows.stop - rows.start, columns.stop - columns.start
-        answers = in_batches(engine, _frames(cache, case, sampled(list(case.rows))))
-        box = largest_box(np.concatenate([answer for _, answer in answers]), frame)
-        places = cover(box, window, frame)
+        answers = in_batches(engine, _frames(cache, case, spread(list(case.rows))))
+        box = find_box(np.concatenate([answer for _, answer in answers]), frame)
+        places = cover(box or Box.centre(frame), window, frame)
         top, left = (round(float(np.mean(side))) for side in zip(*places, strict=True))  # of several, the middle
         yield case.name, (rows.start + top, columns.start + left)
 
@@ -188,4 +191,5 @@ def load_first_look(run: Path) -> UNet:
     """The first look of a run."""
     network = tiny_network()
     network.load_state_dict(checkpoint.load(run / FILE)[0])
-    return network.eval()
+    network.eval()
+    return network

@@ -23,14 +23,19 @@ def choose_post_processing(task: Task, measure: Callable[[Task], dict[str, Any]]
     now = measure(task)
     report: dict[str, Any] = {"without": now["dsc"]}
     for rule in RULES:
-        tried = measure(replace(task, **{rule: every}))
+        tried = measure(_with(task, rule, every))
         gains = {c.id: _dsc(tried, c.name) - _dsc(now, c.name) for c in task.classes[1:]}
         chosen = tuple(label for label, gain in gains.items() if gain > GAIN)
         report[rule] = {c.name: round(gains[c.id], 5) for c in task.classes[1:]}
         if chosen:
-            task = replace(task, **{rule: chosen})
+            task = _with(task, rule, chosen)
             now = tried if chosen == every else measure(task)
     return task, report
+
+
+def _with(task: Task, rule: str, classes: tuple[int, ...]) -> Task:
+    changes: dict[str, Any] = {rule: classes}
+    return replace(task, **changes)
 
 
 def _dsc(summary: dict[str, Any], name: str) -> float:

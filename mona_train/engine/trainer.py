@@ -140,7 +140,7 @@ class Trainer:
             augment=augmentation_of(self.config.augmentation, mirrors=self.config.mirrors),
         )
         self.student.train()
-        teaching_mode(self.teacher, answers=self.config.average)
+        teaching_mode(self.teacher)
         found: Losses = {}
         for turn, settings, optimiser_ in self._turns:
             for group in optimiser_.param_groups:
@@ -196,7 +196,7 @@ class Trainer:
             before = self.answering if name in self.answering else self.student
             networks[name].load_state_dict(before[name].state_dict())
         averaged = dict.fromkeys((*kind.averaged, *((kind.predicts,) if self.config.average else ())))
-        self.student, self.teacher = networks, teacher_of(networks, tuple(averaged))
+        self.student, self.teacher = networks, teacher_of(networks, tuple(averaged), answers=self.config.average)
         if self.config.precision != "32-true":
             # Only the networks: in half precision a grid is off by up to 1.4 pixels at 256, and losses lose digits.
             for network in (*self.student.values(), *self.teacher.values()):

@@ -63,7 +63,7 @@ def intensities(steps: NDArray[np.uint16]) -> NDArray[np.float32]:
 
 
 def _steps(values: NDArray[np.float32]) -> NDArray[np.uint16]:
-    return np.rint(values * np.float32(STEPS)).astype(np.uint16)
+    return np.asarray(np.rint(values * np.float32(STEPS)), np.uint16)
 
 
 def keep(network: Any, cases: Iterable[Case], task: Task, path: Path, look: Any = None) -> None:

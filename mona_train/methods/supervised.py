@@ -56,3 +56,4 @@ METHODS = (
         "unet-f", (Supervised,), "supervised, on all labels (upper bound)", "Ronneberger et al.", 2015, all_labels=True
     ),
 )
+PRETRAINING = (Supervised,)

@@ -82,7 +82,8 @@ def load_run(folder: Path) -> Trained:
 def _post_processed(task: Task, results: dict[str, Any]) -> Task:
     """With what the end of the run measured to be worth it."""
     chosen, ids = results.get("post_processing", {}), {c.name: c.id for c in task.classes}
-    return replace(task, **{rule: tuple(ids[name] for name in chosen.get(rule, ())) for rule in RULES})
+    rules: dict[str, Any] = {rule: tuple(ids[name] for name in chosen.get(rule, ())) for rule in RULES}
+    return replace(task, **rules)
 
 
 def _network(config: Config, name: str, classes: int) -> nn.Module:
