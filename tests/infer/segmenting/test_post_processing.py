@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from helpers.orientations import TURNS, restored
 from scipy import ndimage
 
-from mona_infer.segmenting.components import keep_largest
+from mona_infer.geometry.slicing import slicing
+from mona_infer.segmenting.components import extents, keep_largest
 from mona_infer.segmenting.holes import fill_holes
 
 
@@ -58,3 +60,25 @@ def test_the_largest_piece_of_some_classes_only():
     keep_largest(mask, only=(2,))
     assert mask[0, 0].tolist() == [1, 1, 0, 0, 1, 0, 0, 0, 0]
     assert mask[0, 2].tolist() == [2, 2, 0, 0, 0, 0, 0, 0, 0]
+
+
+def test_of_pieces_of_one_size_the_same_is_kept_in_all_48_orders():
+    mask, affine = np.zeros((7, 8, 9), np.uint8), np.diag([1.5, 1.4, 8.0, 1.0])
+    mask[1:3, 1:3, 1:3] = mask[4:6, 1:3, 1:3] = mask[1:3, 5:7, 6:8] = 1
+    view = slicing(affine, "stack").view
+    kept = mask.copy()
+    keep_largest(kept, view=view)
+    assert kept.sum() == 8
+    for axes, flips in TURNS:
+        stored, turned = restored(mask, affine, axes, flips)
+        found = np.array(stored, order="F")
+        keep_largest(found, view=slicing(turned, "stack").view)
+        np.testing.assert_array_equal(found, restored(kept, affine, axes, flips)[0])
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_the_box_of_each_class(order):
+    mask = np.zeros((7, 8, 9), np.uint16, order=order)
+    mask[2, 3, 4] = mask[4, 3, 8] = 300
+    mask[0, 0, 0] = 1
+    assert extents(mask) == {1: (slice(0, 1),) * 3, 300: (slice(2, 5), slice(3, 4), slice(4, 9))}
