@@ -138,7 +138,7 @@ class Segmenter:
     def _post_process(self, mask: Labels, stack: SliceStack) -> None:
         """The largest piece before its holes: a hole may hold another piece."""
         if self.largest or self.task.keep_largest:
-            keep_largest(mask, None if self.largest else self.task.keep_largest)
+            keep_largest(mask, None if self.largest else self.task.keep_largest, stack.slicing.view)
         for label in self.task.fill_holes:
             fill_holes(stack.slicing.view(mask), label)
 

@@ -104,7 +104,7 @@ def soft_labels(
 
 
 def _check_taps(rows: Taps, columns: Taps, size: tuple[int, ...]) -> None:
-    if rows.end > size[0] or columns.end > size[1]:
+    if rows.end > size[0] or columns.end > size[1] or min(rows.begin, columns.begin) < 0:
         raise ValueError(f"expected slices of {rows.end} rows and {columns.end} columns or more, found {size}")
 
 

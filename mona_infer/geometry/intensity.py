@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -42,7 +43,32 @@ def _extremes(volume: Volume) -> tuple[float, float]:
 
 
 def _percentiles(volume: Volume, *wanted: float) -> tuple[float, float]:
-    """numpy.percentile (linear between order statistics) of float32 intensities, by counting sort.
+    """numpy.percentile (linear between order statistics) of float32 intensities, without sorting them."""
+    total = math.prod(volume.shape)
+    positions = [p / 100 * (total - 1) for p in wanted]
+    ranks = sorted({int(n) for p in positions for n in (np.floor(p), np.ceil(p))})
+    few_values = volume.voxels.dtype.kind in "iu" and volume.voxels.dtype.itemsize <= 2
+    value = (_by_stored_value if few_values else _by_bits)(volume, ranks)
+    low, high = (_between(value[int(np.floor(p))], value[int(np.ceil(p))], p - np.floor(p)) for p in positions)
+    return low, high
+
+
+def _by_stored_value(volume: Volume, ranks: list[int]) -> dict[int, float]:
+    """The intensities of these ranks, by counting how often each of the at most 65536 stored values occurs."""
+    kind = volume.voxels.dtype
+    lowest = int(np.iinfo(kind).min)
+    counts = np.zeros(1 << 8 * kind.itemsize, np.int64)
+    for k in range(volume.shape[2]):
+        plane = volume.voxels[:, :, k].ravel(order="K")
+        counts += np.bincount(plane.astype(np.intp) - lowest, minlength=len(counts))
+    intensities = volume.intensities((np.arange(len(counts)) + lowest).astype(kind))
+    order = np.argsort(intensities)  # a negative slope turns them round
+    at = np.searchsorted(np.cumsum(counts[order]), ranks, side="right")
+    return {rank: float(intensities[order[n]]) for rank, n in zip(ranks, at, strict=True)}
+
+
+def _by_bits(volume: Volume, ranks: list[int]) -> dict[int, float]:
+    """The intensities of these ranks, by counting sort.
 
     The bits of a float32, with the sign folded in, sort like the number.  One pass counts the upper 16 bits; a second
     counts the lower 16 bits where the percentile falls: tables of 256 kB instead of a sorted copy.
@@ -50,9 +76,6 @@ def _percentiles(volume: Volume, *wanted: float) -> tuple[float, float]:
     upper = np.zeros(1 << 16, np.int64)
     for keys in _sort_keys(volume):
         upper += np.bincount(keys >> 16, minlength=1 << 16)
-    total = int(upper.sum())
-    positions = [p / 100 * (total - 1) for p in wanted]
-    ranks = sorted({int(n) for p in positions for n in (np.floor(p), np.ceil(p))})
     before = np.concatenate([[0], np.cumsum(upper)])
     halves = {rank: int(np.searchsorted(before, rank, side="right")) - 1 for rank in ranks}
 
@@ -64,8 +87,7 @@ def _percentiles(volume: Volume, *wanted: float) -> tuple[float, float]:
     for rank, half in halves.items():
         low_bits = int(np.searchsorted(np.cumsum(lower[half]), rank - before[half], side="right"))
         value[rank] = _from_key(half << 16 | low_bits)
-    low, high = (_between(value[int(np.floor(p))], value[int(np.ceil(p))], p - np.floor(p)) for p in positions)
-    return low, high
+    return value
 
 
 def _between(a: float, b: float, weight: float) -> float:

@@ -18,6 +18,7 @@ from mona_infer.errors import InputError
 WORLD_AXES = ("left-right", "posterior-anterior", "inferior-superior")
 STACK_RATIO = 1.5  # slices are thick if their spacing is at least this many times that of both other axes
 TIE = 1e-3  # direction cosines closer than this count as equal, so that rounding in a header does not decide
+ORIGIN = 1e-3  # mm; a corner this close to the world's origin is there because no one put it elsewhere
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,11 @@ class Slicing:
         """Values per stored axis (a spacing), reordered to (slices, rows, columns)."""
         s, r, c = self.axes
         return per_axis[s], per_axis[r], per_axis[c]
+
+    def turned(self) -> Slicing:
+        """A quarter turn counter-clockwise in the plane, as numpy.rot90: the last column becomes the first row."""
+        (slices, rows, columns), (along, down, across) = self.axes, self.flips
+        return Slicing((slices, columns, rows), (along, not across, down))
 
 
 def slicing(affine: NDArray[np.float64], rule: str, fallback: str = "inferior-superior") -> Slicing:
@@ -57,6 +63,35 @@ def slicing(affine: NDArray[np.float64], rule: str, fallback: str = "inferior-su
     towards = (1, -1, -1)
     flips = [_sign(directions[a]) != sign for a, sign in zip((axis, rows, columns), towards, strict=True)]
     return Slicing((axis, rows, columns), (flips[0], flips[1], flips[2]))
+
+
+def portrait(
+    affine: NDArray[np.float64], shape: tuple[int, int, int], rule: str, fallback: str = "inferior-superior"
+) -> Slicing:
+    """As `slicing`, for training data without a trustworthy orientation (ACDC): no slice is wider than high.
+
+    Copies of such data come with an affine that a tool made up, a diagonal of spacings, where the original says
+    diag(-, -, +) for the same array; so in a made-up affine x and y count as reversed.  Then slices with more columns
+    than rows, which that data stores a quarter turn away, are turned back.
+    """
+    if _made_up(affine, shape):
+        affine = np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine
+    found = slicing(affine, rule, fallback)
+    _, rows, columns = found.axes
+    return found.turned() if shape[columns] > shape[rows] else found
+
+
+def _made_up(affine: NDArray[np.float64], shape: tuple[int, int, int]) -> bool:
+    """Whether the voxels start at the world's origin and go along its axes, in whichever order they are stored.
+
+    The lowest corner of the box around all voxel centres does not depend on that order.
+    """
+    matrix = np.asarray(affine, np.float64)[:3, :3]
+    along = np.abs(matrix) / np.sqrt((matrix**2).sum(axis=0))
+    aligned = bool((np.minimum(along, np.abs(1 - along)) <= TIE).all())
+    ends = matrix * (np.array(shape) - 1)  # from the first voxel to the last, one column per stored axis
+    lowest = affine[:3, 3] + np.minimum(ends, 0).sum(axis=1)
+    return aligned and bool(np.abs(lowest).max() <= ORIGIN)
 
 
 def _world_axis(name: str) -> int:

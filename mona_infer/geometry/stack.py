@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mona_infer.geometry.intensity import intensity_range, normalise
 from mona_infer.geometry.probabilities import STEPS, Logits
 from mona_infer.geometry.scaled import Scaled
-from mona_infer.geometry.slicing import slicing
+from mona_infer.geometry.slicing import portrait, slicing
 from mona_infer.geometry.squeezed import Squeezed
 from mona_infer.geometry.windows import Box
 from mona_infer.task import Task
@@ -62,7 +62,10 @@ class SliceStack:
 
     def __init__(self, volume: Volume, task: Task) -> None:
         self.volume, self.task = volume, task
-        self.slicing = slicing(volume.affine, task.slices, task.fallback)
+        if task.orientation == "portrait":
+            self.slicing = portrait(volume.affine, volume.shape, task.slices, task.fallback)
+        else:
+            self.slicing = slicing(volume.affine, task.slices, task.fallback)
         self._voxels = self.slicing.view(volume.voxels)  # slices rows columns
         self.low, self.high = intensity_range(volume, task.intensity)
         self._ids = np.array([c.id for c in task.classes])
@@ -133,9 +136,9 @@ class SliceStack:
     def restore(self, mask: Labels, start: int, logits: Logits, maps: Sequence[NDArray[np.uint8]] = ()) -> Logits:
         """Write the classes of logits (n * windows, classes, rows, columns) into `mask`, from slice `start` on.
 
-        What no window sees is left as it is: background in an `empty_mask`.  `maps`, one per class, receive the
-        probabilities behind the mask, in steps of 1/255.  Returns the logits that the mask was made from, one picture
-        per slice, at the network's scale.
+        `maps`, one per class, receive the probabilities behind the mask, in steps of 1/255.  Both are zeros before, and
+        are not touched where no window is, but for the background's map: that it is there is certain.  Returns the
+        logits that the mask was made from, one picture per slice, at the network's scale.
         """
         if logits.shape[1] != len(self._ids):
             raise ValueError(f"expected logits of {len(self._ids)} classes, found {logits.shape[1]}")

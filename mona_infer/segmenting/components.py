@@ -7,39 +7,47 @@ so it needs no library and hardly any memory.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Callable, Collection
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mona_kernels.native import Labels
+from mona_kernels.native import Labels, overlaps
 
 Numbers = NDArray[np.int64]
 
 
-def keep_largest(mask: Labels, only: Collection[int] | None = None) -> None:
+def keep_largest(
+    mask: Labels, only: Collection[int] | None = None, view: Callable[[Labels], Labels] = lambda part: part
+) -> None:
     """Set all but the largest component of each class to 0, in place; neighbours share a face.
 
-    `only`: the ids of the classes this is done to, if not to all.
+    `only`: the ids of the classes this is done to, if not to all.  Of components of the same size the first is kept;
+    `view` (`Slicing.view`) makes that the same one in whichever order the mask is stored.
     """
-    walked = mask.T if mask.flags.f_contiguous else mask  # runs go along the axis that is contiguous in memory
-    if not walked.flags.c_contiguous:
-        raise ValueError("the mask must be contiguous in memory, in C or Fortran order")
-    for label in np.unique(walked):
-        if label and (only is None or label in only):
-            _keep_largest(walked, label)
+    for label, box in extents(mask).items():
+        if only is None or label in only:
+            _keep_largest(view(mask[box]), label)
 
 
-def _keep_largest(mask: Labels, label: np.unsignedinteger[Any]) -> None:
-    _, height, width = mask.shape
-    line, first, last = runs(mask == label)
-    piece = pieces(line, first, last, height, width)
-    sizes = np.bincount(piece, weights=last - first)
-    drop = piece != sizes.argmax()
-    flat = mask.reshape(-1, width)
-    for n in np.nonzero(drop)[0]:
-        flat[line[n], first[n] : last[n]] = 0
+def extents(mask: Labels) -> dict[int, tuple[slice, ...]]:
+    """The box around each class, in one pass over the mask."""
+    turned = mask.flags.f_contiguous and not mask.flags.c_contiguous
+    walked = mask.T if turned else mask  # as it lies in memory: else it would be copied
+    boxes = {}
+    for label, found in overlaps(walked, walked).items():
+        box = tuple(slice(low, high + 1) for low, high in zip(found.box[:3], found.box[3:], strict=True))
+        boxes[label] = box[::-1] if turned else box
+    return boxes
+
+
+def _keep_largest(part: Labels, label: int) -> None:
+    inside = np.equal(part, label, order="C")
+    line, first, last = runs(inside)
+    piece = pieces(line, first, last, *inside.shape[1:])
+    drop = piece != np.bincount(piece, weights=last - first).argmax()
+    if drop.any():
+        part[filled(line[drop], first[drop], last[drop], inside.shape)] = 0
 
 
 def runs(inside: NDArray[np.bool_]) -> tuple[Numbers, Numbers, Numbers]:
@@ -49,6 +57,14 @@ def runs(inside: NDArray[np.bool_]) -> tuple[Numbers, Numbers, Numbers]:
     steps = np.diff(np.pad(lines.view(np.int8), ((0, 0), (1, 1))), axis=1)
     line, first = np.nonzero(steps == 1)
     return line, first, np.nonzero(steps == -1)[1]
+
+
+def filled(line: Numbers, first: Numbers, last: Numbers, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """The opposite of `runs`: True in the runs, which do not touch each other, and False elsewhere."""
+    steps = np.zeros((int(np.prod(shape[:-1])), shape[-1] + 1), np.int8)
+    steps[line, first] = 1
+    steps[line, last] = -1
+    return np.cumsum(steps, axis=1, dtype=np.int8)[:, :-1].astype(bool).reshape(shape)
 
 
 def pieces(line: Numbers, first: Numbers, last: Numbers, height: int, width: int, *, across: bool = True) -> Numbers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mona_infer.segmenting.components import pieces, runs
+from mona_infer.segmenting.components import filled, pieces, runs
 from mona_kernels.native import Labels
 
 
@@ -25,10 +25,7 @@ def fill_holes(mask: Labels, label: int) -> None:
     line, first, last = runs(outside)
     piece = pieces(line, first, last, height, width, across=False)
     margin = piece[np.searchsorted(line, line // height * height)]  # the piece of each slice's first line
-    hole = np.nonzero(piece != margin)[0]
-    enclosed = np.zeros(outside.shape, bool)
-    flat = enclosed.reshape(-1, width)
-    for n in hole:
-        flat[line[n], first[n] : last[n]] = True
+    hole = piece != margin
+    enclosed = filled(line[hole], first[hole], last[hole], outside.shape)
     part = mask[box]
     part[enclosed[:, 1:-1, 1:-1] & (part == 0)] = label

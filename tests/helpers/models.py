@@ -11,11 +11,13 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from mona_infer.models.file import seal
-from mona_infer.task import CARDIAC, Task
+from mona_infer.models.file import packed, seal
+from mona_infer.task import CARDIAC, LOOK, LabelClass, Task
 
 SIDE = 32
 TASK = replace(CARDIAC, name="bands", size=(SIDE, SIDE))
+ORGAN = (LabelClass(0, "background", (0, 0, 0)), LabelClass(1, "organ", (255, 255, 255)))
+LOOKING = Task("first look", ORGAN, size=(LOOK, LOOK))  # its bands: what is brighter than half is the organ
 
 
 def bands(classes: int = 4) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -42,6 +44,8 @@ def graph(task: Task = TASK, bias: NDArray[np.float32] | None = None) -> onnx.Mo
 def model_bytes(task: Task = TASK, **facts: Any) -> bytes:
     import json
 
+    if task.first_look:
+        facts = {"first_look": packed(model_bytes(LOOKING))} | facts
     return seal(graph(task).SerializeToString(), {"task": json.loads(task.to_json()), "precision": "fp32", **facts})
 
 

@@ -21,6 +21,16 @@ def test_percentiles_are_numpys(dtype, ends):
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [np.int8, ">i2", np.uint16, np.int32], ids=str)
+@pytest.mark.parametrize("slope", [2.5, -0.3])
+def test_percentiles_are_those_of_scaled_intensities(dtype, slope):
+    """Of types with few values these are counted as they are stored; a negative slope turns their order round."""
+    values = np.random.default_rng(4).integers(0, 120, (17, 13, 5)).astype(dtype)
+    volume = Volume(values, AFFINE, slope=slope, intercept=-7.0)
+    found = intensity_range(volume, Intensity("percentile", 2.0, 91.5))
+    np.testing.assert_allclose(found, np.percentile(volume.intensities(values), (2.0, 91.5)), rtol=1e-6)
+
+
 def test_one_voxel_and_one_intensity():
     assert intensity_range(Volume(np.full((1, 1, 1), 7, np.int16), AFFINE), Intensity("percentile", 1, 99)) == (7, 7)
     assert not normalise(np.full((2, 2), 7, np.float32), 7, 7).any()

@@ -1,11 +1,15 @@
 """Storage order never changes what the network sees: 48 axis orders of the same scan, at many angles."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from helpers.orientations import ANGLES, TURNS, restored, rotation
 
-from mona_infer import InputError
-from mona_infer.geometry.slicing import WORLD_AXES, slicing
+from mona_infer import InputError, Volume
+from mona_infer.geometry.slicing import WORLD_AXES, portrait, slicing
+from mona_infer.geometry.stack import SliceStack
+from mona_infer.task import CARDIAC
 
 
 @pytest.mark.parametrize("rule", ["stack", *WORLD_AXES])
@@ -52,3 +56,66 @@ def test_the_view_writes_through():
     mask = np.zeros((3, 4, 5), np.uint8, order="F")
     slicing(np.diag([1.0, 1.0, 9.0, 1.0]), "stack").view(mask)[0, 0, 0] = 7
     assert mask[2, 3, 0] == 7
+
+
+def placed(shape, spacing, signs, origin):
+    affine = np.diag([*(a * b for a, b in zip(spacing, signs, strict=True)), 1.0])
+    affine[:3, 3] = origin
+    return np.arange(np.prod(shape)).reshape(shape), affine
+
+
+def test_a_copy_with_a_made_up_affine_is_seen_as_the_original():
+    """ACDC's headers say diag(-, -, +); tools that lose them store the same array with diag(spacing)."""
+    for shape in ((6, 9, 4), (9, 6, 4), (7, 7, 4)):
+        voxels, original = placed(shape, (1.5, 1.5, 10.0), (-1, -1, 1), (0, 0, 0))
+        _, copy = placed(shape, (1.5, 1.5, 10.0), (1, 1, 1), (0, 0, 0))
+        wanted = portrait(original, shape, "stack").view(voxels)
+        np.testing.assert_array_equal(portrait(copy, shape, "stack").view(voxels), wanted)
+        upright = np.ascontiguousarray(voxels.transpose(2, 1, 0))  # rows along j, columns along i
+        np.testing.assert_array_equal(wanted, upright if shape[0] <= shape[1] else np.rot90(upright, 1, axes=(1, 2)))
+        assert wanted.shape[1] >= wanted.shape[2]
+
+
+@pytest.mark.parametrize("shape", [(4, 6, 5), (6, 4, 5), (5, 5, 5)], ids=str)
+@pytest.mark.parametrize("rule", ["stack", *WORLD_AXES])
+@pytest.mark.parametrize(
+    ("signs", "origin", "angles"),
+    [((1, 1, 1), (0, 0, 0), (0, 0, 0)), ((-1, -1, 1), (0, 0, 0), (0, 0, 0)), ((1, 1, 1), (3, -7, 11), (10, -20, 30))],
+    ids=["made up", "real", "oblique"],
+)
+def test_portrait_is_the_same_in_all_48_orders(shape, rule, signs, origin, angles):
+    voxels, affine = placed(shape, (1.5, 1.4, 8.0), signs, origin)
+    affine[:3, :3] = rotation(*angles) @ affine[:3, :3]
+    expected = portrait(affine, shape, rule).view(voxels)
+    assert expected.shape[1] >= expected.shape[2]
+    for axes, flips in TURNS:
+        stored, turned = restored(voxels, affine, axes, flips)
+        for noise in (0, 1e-6):
+            found = portrait(turned + noise * np.sin(np.arange(16)).reshape(4, 4), stored.shape, rule)
+            np.testing.assert_array_equal(found.view(stored), expected)
+
+
+@pytest.mark.parametrize(
+    ("signs", "origin", "angles", "made_up"),
+    [
+        ((1, 1, 1), (0, 0, 0), (0, 0, 0), True),
+        ((-1, 1, 1), (7.5, 0, 0), (0, 0, 0), True),  # the same box, stored the other way round
+        ((-1, -1, 1), (0, 0, 0), (0, 0, 0), False),
+        ((1, 1, 1), (0.01, 0, 0), (0, 0, 0), False),
+        ((1, 1, 1), (0, 0, 5), (0, 0, 0), False),
+        ((1, 1, 1), (0, 0, 0), (2, 0, 0), False),
+    ],
+)
+def test_what_counts_as_made_up(signs, origin, angles, made_up):
+    shape = (6, 9, 4)
+    _, affine = placed(shape, (1.5, 1.5, 10.0), signs, origin)
+    affine[:3, :3] = rotation(*angles) @ affine[:3, :3]
+    plain, found = slicing(affine, "stack"), portrait(affine, shape, "stack")
+    assert found.axes == plain.axes
+    assert found.flips == (plain.flips if not made_up else (plain.flips[0], not plain.flips[1], not plain.flips[2]))
+
+
+def test_only_tasks_that_say_so_are_seen_in_portrait():
+    volume = Volume(np.arange(9 * 6 * 4, dtype=np.int16).reshape(9, 6, 4), np.diag([-1.5, -1.5, 10.0, 1.0]))
+    assert SliceStack(volume, CARDIAC).native_size == (6, 9)
+    assert SliceStack(volume, replace(CARDIAC, orientation="portrait")).native_size == (9, 6)

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import nibabel as nib
 import numpy as np
@@ -62,6 +63,17 @@ def test_every_frame_gets_the_mask_it_gets_alone(here, suffix):
     for n in range(len(RADII)):
         mona(f"cine{suffix}", "--out", f"{n}.nii", "--frame", n)
         np.testing.assert_array_equal(np.asarray(mask.dataobj)[..., n], voxels(f"{n}.nii"))
+
+
+def test_a_frame_without_an_organ_is_named(here, capsys):
+    models.write(here / "model.onnx", replace(models.TASK, long_side=64, window=(32, 32), first_look=True))
+    beat = CINE[..., :3].copy()
+    beat[..., 1] = 0
+    nib.save(nib.Nifti1Image(beat, AFFINE), "gap.nii.gz")
+    mona("gap.nii.gz", "--out", "all.nii.gz", "--frame", "all")
+    told = capsys.readouterr().err
+    assert "warning: gap: frame 1: the first look found no organ" in told
+    assert told.count("first look") == 1
 
 
 def test_the_beat_is_in_the_stats(here, capsys):

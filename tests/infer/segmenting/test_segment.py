@@ -115,6 +115,20 @@ def test_a_scan_unlike_training_is_segmented_with_a_warning(here, capsys):
     assert "warning: scan: its in-plane spacing is 1.5 mm; in training it was 0.3 to 0.4" in capsys.readouterr().err
 
 
+def test_a_scan_without_an_organ_is_segmented_with_a_warning(here, capsys):
+    looking = replace(models.TASK, long_side=64, window=(32, 32), first_look=True)
+    models.write(here / "looking.onnx", looking)
+    put(here / "empty.nii.gz", voxels=np.zeros((40, 36, 5), np.int16))
+    for scan in ("scan", "empty"):
+        mona(f"{scan}.nii.gz", "--out", f"{scan}-mask.nii.gz", "--model", "looking.onnx", "--stats", f"{scan}.json")
+    told = capsys.readouterr().err
+    assert "warning: empty: the first look found no organ in this scan: the window is at the centre" in told
+    assert "warning: scan" not in told
+    (case,) = json.loads((here / "empty.json").read_text())["cases"]
+    assert [w for w in case["warnings"] if "first look" in w]
+    assert models.packed(models.model_bytes(models.LOOKING))[:60] not in (here / "scan.json").read_text()
+
+
 @pytest.fixture
 def folder(here):
     for n, name in enumerate(("a", "b", "deep/c")):
