@@ -1,6 +1,6 @@
 """Equivariance towards a fixed answer: what was known of a picture should be found again after T has moved it.
 
-Unlike in L_eqv of method 4.4, the target is not the student's own answer, which would pull a network that is still wrong
+Unlike in L_eqv of method 4.4, the target is not the student's own answer, which would pull a network that is wrong
 towards itself; and background counts, because without it growing every organ costs nothing.
 """
 

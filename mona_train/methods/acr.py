@@ -136,6 +136,8 @@ class ACR(base.Stage):
         seen = self._seen(step, target="consistency" in principles and self.settings.consistency == "fixed")
         out: UNetOutput = step.student["unet"](seen.images)
         losses = self._fit(out.logits, seen)
+        if not principles:
+            return losses
         taught: UNetOutput | None = None
         if "tailness" in principles or "diversity" in principles:
             with torch.no_grad():
