@@ -52,7 +52,7 @@ def boxes(generator: Generator, count: int, size: Size) -> Tensor:
     """One box for each image (count, H, W), at a uniform place."""
     inside = []
     for n, share in zip(size, uniform(generator, (0, 1), 2, count), strict=True):
-        side = int(SIDE * n)
+        side = round(SIDE * n)
         first = (share * (n - side + 1)).long()[:, None]
         at = torch.arange(n)
         inside.append((at >= first) & (at < first + side))

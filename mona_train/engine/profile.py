@@ -22,10 +22,12 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from mona_train.augment import Fitted, Published
 from mona_train.engine.trainer import Trainer
 from mona_train.methods.base import Losses
 from mona_train.networks.unet import UNet, UNetOutput
 
+METHODS, VIEWS = "mona_train.methods.", "mona_train.methods.views"
 PASS = " pass"  # suffix of the parts that are nothing but a U-Net
 WARM, STEPS = 2, 8
 PASSES_TRIED, PATIENCE = 12, 10.0  # to estimate the time of a run: at most this many passes or seconds
@@ -117,8 +119,11 @@ def watched(trainer: Trainer, clock: Clock) -> Iterator[None]:
                 for hook in passes.watch(network, who):
                     stack.callback(hook.remove)
         for kind in type(stage).__mro__:
-            if kind.__module__.startswith("mona_train.methods"):
-                stack.enter_context(mock.patch.dict(vars(sys.modules[kind.__module__]), _timed(kind.__module__, clock)))
+            for module in _modules_of(kind):
+                stack.enter_context(mock.patch.dict(vars(sys.modules[module]), _timed(module, clock)))
+        for augmentation in (Published, Fitted):
+            changed = clock.timed("augmentation", augmentation.appearance)
+            stack.enter_context(mock.patch.object(augmentation, "appearance", changed))
         for child in stage.children():
             if type(child).__module__.startswith("mona_train.losses"):
                 name = type(child).__name__.lower()
@@ -131,6 +136,15 @@ def watched(trainer: Trainer, clock: Clock) -> Iterator[None]:
         yield
 
 
+def _modules_of(kind: type) -> set[str]:
+    """The module of a stage, and those beside it that it takes functions from; what views do counts as a whole."""
+    if not kind.__module__.startswith(METHODS):
+        return set()
+    functions = [value for value in vars(sys.modules[kind.__module__]).values() if isinstance(value, FunctionType)]
+    beside = {f.__module__ for f in functions if f.__module__.startswith(METHODS)}
+    return ({kind.__module__} | beside) - {VIEWS}
+
+
 def _timed(module: str, clock: Clock) -> dict[str, Any]:
     """The loss and augmentation functions that a stage's module imports, each wrapped with the clock."""
     found = {}
@@ -139,7 +153,7 @@ def _timed(module: str, clock: Clock) -> dict[str, Any]:
             home = value.__module__
             if home.startswith("mona_train.losses."):
                 found[name] = clock.timed(home.rpartition(".")[2], value)
-            elif home.startswith("mona_train.augment") or home == "mona_train.methods.views":
+            elif home.startswith("mona_train.augment") or home == VIEWS:
                 found[name] = clock.timed("augmentation", value)
     return found
 

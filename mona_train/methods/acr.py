@@ -18,6 +18,7 @@ from mona_kernels.ops import OPS
 from mona_train.augment import ACR as STRENGTH
 from mona_train.augment import equivariance
 from mona_train.config.toml import within
+from mona_train.losses.fixed_equivariance import fixed_equivariance
 from mona_train.losses.neighbours import nearest_neighbours
 from mona_train.losses.supervised import supervised
 from mona_train.losses.tailness import Tailness
@@ -32,6 +33,7 @@ from mona_train.networks.heads import DIM, Norm, Predictor, ProjectionHead
 from mona_train.networks.representation import RepresentationHead
 from mona_train.networks.unet import UNet, UNetOutput
 
+FIXED_RAMP = 0.2  # share of its steps in which consistency with a fixed target rises to its weight
 PRINCIPLES = ("tailness", "consistency", "diversity")
 
 
@@ -44,6 +46,9 @@ class Settings(base.Settings):
     mix: Literal["cutmix", "bcp"] = "cutmix"  # unlabelled slices with each other, or with labelled ones (copy-paste)
     labelled: Literal["weak", "jittered"] = "weak"  # cutmix; jittered: warped and jittered like unlabelled slices
     start: float = 0.0  # share of the stage after which the principles join
+    consistency: Literal["published", "fixed"] = "published"  # with the student's own answer, or labels and the teacher
+    repel: bool = False  # neighbours: also away from slices that are none (InfoNCE)
+    contrast_ramp: float = 0.0  # share of its steps in which the contrast rises to its weight
     supervised_scale: float = 1.0
     contrast_weight: float = 0.01
     equivariance_weight: float = 1.0
@@ -69,7 +74,7 @@ class Settings(base.Settings):
         if unknown:
             raise InputError(f"unknown principle {', '.join(unknown)}; choose from {', '.join(PRINCIPLES)}")
         within(self, "acr", 1, None, "queries", "keys", "ring", "dim", "bank", "neighbours")
-        within(self, "acr", 0, 1, "sure", "likely", "hard", "confident", "start")
+        within(self, "acr", 0, 1, "sure", "likely", "hard", "confident", "start", "contrast_ramp")
         within(self, "acr", 1e-3, None, "temperature")
         weights = ("contrast_weight", "equivariance_weight", "unsupervised_weight", "neighbours_weight")
         within(self, "acr", 0, None, "supervised_scale", *weights)
@@ -127,10 +132,12 @@ class ACR(base.Stage):
         }
 
     def losses(self, step: Step) -> Losses:
-        seen = self._seen(step)
+        principles = self._active(step)
+        seen = self._seen(step, target="consistency" in principles and self.settings.consistency == "fixed")
         out: UNetOutput = step.student["unet"](seen.images)
         losses = self._fit(out.logits, seen)
-        principles = self._active(step)
+        if not principles:
+            return losses
         taught: UNetOutput | None = None
         if "tailness" in principles or "diversity" in principles:
             with torch.no_grad():
@@ -138,7 +145,7 @@ class ACR(base.Stage):
         probabilities = out.logits.detach().float().softmax(1)
         if "tailness" in principles:
             assert taught is not None
-            losses["contrast"] = self.tailness(
+            losses["contrast"] = self._ramp(step, self.settings.contrast_ramp) * self.tailness(
                 out.features,
                 probabilities,
                 taught.features,
@@ -157,10 +164,10 @@ class ACR(base.Stage):
             losses |= self._diversity(step, out.bottleneck, taught.bottleneck, seen)
         return losses
 
-    def _seen(self, step: Step) -> Seen:
+    def _seen(self, step: Step, *, target: bool = False) -> Seen:
         if self.settings.mix == "bcp":
-            return bcp(step, STRENGTH, kernels=self.kernels)
-        return separate(step, STRENGTH, jittered=self.settings.labelled == "jittered")
+            return bcp(step, STRENGTH, kernels=self.kernels, target=target)
+        return separate(step, STRENGTH, jittered=self.settings.labelled == "jittered", target=target)
 
     def _active(self, step: Step) -> set[str]:
         """The principles of this step: those of weight 0 cost nothing, and all of them nothing before `start`."""
@@ -171,6 +178,12 @@ class ACR(base.Stage):
             "diversity": s.neighbours_weight,
         }
         return {name for name in s.principles if weights[name] > 0 and step.progress >= s.start}
+
+    def _ramp(self, step: Step, share: float) -> float:
+        """Linear from 0 to 1 over this share of the steps in which the principles are active."""
+        start = self.settings.start
+        active = (step.progress - start) / (1 - start)
+        return 1.0 if active >= share else active / share
 
     def _fit(self, logits: Tensor, seen: Seen) -> Losses:
         """To labels and pseudo-labels: by image where an image has one kind of them, by pixel where it has both."""
@@ -197,18 +210,21 @@ class ACR(base.Stage):
         moved = grid.apply(fresh).images
         with frozen_statistics(step.student["unet"]):
             out: UNetOutput = step.student["unet"](moved)
-        mask = (seen.confidence >= self.settings.likely) & (seen.labels > 0)
+        trusted = seen.confidence >= self.settings.likely
+        if seen.target is not None:
+            return self._ramp(step, FIXED_RAMP) * fixed_equivariance(seen.target, trusted, grid, out.logits)
+        mask = trusted & (seen.labels > 0)
         return self.ops.equivariance(probabilities, mask, grid.points, out.logits)
 
     def _diversity(self, step: Step, student: Tensor, teacher: Tensor, seen: Seen) -> dict[str, Any]:
         """Heads get the whole batch, for more rows in their batch norm; the loss leaves labelled slices out."""
-        n = seen.labelled
+        s, n = self.settings, seen.labelled
         u = F.normalize(step.student["predictor"](step.student["projector"](student)).float(), dim=1)[n:]
         with torch.no_grad():
             v = F.normalize(step.teacher["projector"](teacher).float(), dim=1)[n:]
         found = {}
         if self.bank.full:
-            found["neighbours"] = nearest_neighbours(u, v, self.bank, seen.slices, k=self.settings.neighbours)
+            found["neighbours"] = nearest_neighbours(u, v, self.bank, seen.slices, k=s.neighbours, repel=s.repel)
         self.bank.add(step.processes.gather(v), step.processes.gather(seen.slices))
         return found
 

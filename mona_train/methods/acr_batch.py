@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from mona_infer.errors import InputError
@@ -17,7 +18,7 @@ from mona_train.augment import Strength, View, bidirectional
 from mona_train.data.stream import UnlabelledBatch
 from mona_train.methods.bank import UNKNOWN
 from mona_train.methods.base import Step
-from mona_train.methods.views import mixed_view, size_of, weak_view
+from mona_train.methods.views import mixed_view, size_of, weak_geometry, weak_view
 
 LABELLED_TAGS = 1 << 40  # added to the row of a labelled slice: rows count from 0 in both streams
 
@@ -30,32 +31,36 @@ class Seen(NamedTuple):
     known: Tensor  # B H W, bool: where labelled
     labelled: int  # the first so many images show labelled slices alone
     slices: Tensor  # (B - labelled) x 2: which slices the others show
+    target: Tensor | None = None  # B C H W: one-hot labels, and the teacher's probabilities elsewhere
 
 
-def separate(step: Step, strength: Strength, *, jittered: bool) -> Seen:
+def separate(step: Step, strength: Strength, *, jittered: bool, target: bool = False) -> Seen:
     """Labelled images; then unlabelled ones, warped, mixed with each other by CutMix, and jittered."""
     images, labels = _labelled(step, strength if jittered else None)
     batch = _unlabelled(step)
     weak = weak_view(step, batch.images).images
-    _, confidence, pseudo = _taught(step, weak)
-    view = mixed_view(step.generator, weak, pseudo, confidence, augment=step.augment)
+    probabilities, confidence, pseudo = _taught(step, weak)
+    maps = torch.cat([weak, probabilities], 1) if target else weak
+    view = mixed_view(step.generator, maps, pseudo, confidence, augment=step.augment)
     assert view.labels is not None and view.confidence is not None
-    strong = step.augment.appearance(step.generator, view.images, strength)
+    mixed, taught = view.images[:, :1], view.images[:, 1:]
+    strong = step.augment.appearance(step.generator, mixed, strength)
     n = len(images)
     known = torch.zeros_like(torch.cat([labels, view.labels]), dtype=torch.bool)
     known[:n] = True
     return Seen(
         images=torch.cat([images, strong]),
-        plain=torch.cat([images, view.images]),
+        plain=torch.cat([images, mixed]),
         labels=torch.cat([labels, view.labels]),
         confidence=torch.cat([torch.ones_like(labels, dtype=torch.float32), view.confidence]),
         known=known,
         labelled=n,
         slices=torch.stack([batch.rows, batch.rows.roll(-1)], 1),  # CutMix's partner is the next one
+        target=torch.cat([_one_hot(labels, taught.shape[1]), taught]) if target else None,
     )
 
 
-def bcp(step: Step, strength: Strength, *, kernels: Kernels) -> Seen:
+def bcp(step: Step, strength: Strength, *, kernels: Kernels, target: bool = False) -> Seen:
     """Bidirectional copy-paste (Bai et al. 2023): every image shows a labelled and an unlabelled slice.
 
     So that both kinds are in every image and every batch statistic.  Of a pseudo-label, the largest piece of each class
@@ -65,7 +70,7 @@ def bcp(step: Step, strength: Strength, *, kernels: Kernels) -> Seen:
     view = weak_view(step, step.labelled.images, step.labelled.labels)
     assert view.labels is not None
     weak = weak_view(step, batch.images).images
-    _, confidence, pseudo = _taught(step, weak)
+    probabilities, confidence, pseudo = _taught(step, weak)
     largest = pieces.largest_pieces if kernels == "native" else pieces.reference.largest_pieces
     pseudo = largest(pseudo)
     pairs = bidirectional(step.generator, len(view.images), len(weak), size_of(weak), device=weak.device)
@@ -80,6 +85,7 @@ def bcp(step: Step, strength: Strength, *, kernels: Kernels) -> Seen:
         known=pairs.known,
         labelled=0,
         slices=torch.stack([tags[pairs.labelled], batch.rows[pairs.unlabelled]], 1),
+        target=pairs.of(_one_hot(view.labels, probabilities.shape[1]), probabilities) if target else None,
     )
 
 
@@ -96,8 +102,7 @@ def _labelled(step: Step, strength: Strength | None) -> tuple[Tensor, Tensor]:
     if strength is None:
         view = weak_view(step, images, labels)
     else:
-        window = step.window or size_of(images)
-        geometry = step.augment.geometry(g, len(images), size_of(images), window, images.device)
+        geometry, window = weak_geometry(step, images)
         warp = step.augment.warp(g, len(images), images.device)
         view = (geometry if warp is None else geometry.then(warp)).apply(images, labels, size=window)
     assert view.labels is not None
@@ -110,3 +115,7 @@ def _taught(step: Step, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         probabilities = step.teacher["unet"](images).logits.float().softmax(1)
         confidence, labels = probabilities.max(1)
     return probabilities, confidence, labels
+
+
+def _one_hot(labels: Tensor, classes: int) -> Tensor:
+    return F.one_hot(labels, classes).movedim(-1, 1).float()

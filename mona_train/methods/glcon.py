@@ -74,14 +74,13 @@ class GLCon(base.Stage):
         return {"global": self.settings.global_weight, "local": self.settings.local_weight}
 
     def losses(self, step: Step) -> Losses:
-        """`global` and `local` are missing until the banks are full."""
+        """`global` and `local` are missing until the banks are full; with weight 0 they are not computed at all."""
         s = self.settings
         weak, labels = weak_batch(step, paste=s.copy_paste)
-        strong = step.augment.appearance(step.generator, weak, GLCON)  # a copy: the published views shared one tensor
-        related = s.global_weight > 0, s.local_weight > 0
+        strong = step.augment.appearance(step.generator, weak, GLCON)  # a copy (difference 6)
         out: UNetOutput = step.student["unet"](strong)
         losses = {"supervised": s.supervised_scale * supervised(out.logits[: len(labels)], labels)}
-        if not any(related):
+        if s.global_weight == 0 and s.local_weight == 0:
             return losses
         with torch.no_grad():
             taught: UNetOutput = step.teacher["unet"](weak)

@@ -10,7 +10,7 @@ from mona_train.config.toml import within
 from mona_train.losses.supervised import supervised
 from mona_train.methods import base
 from mona_train.methods.base import Losses, Method, Step
-from mona_train.methods.views import mixed_view, pasted, size_of, weak_view
+from mona_train.methods.views import mixed_view, pasted, weak_geometry, weak_view
 from mona_train.networks.unet import UNetOutput
 
 
@@ -32,22 +32,22 @@ class Supervised(base.Stage):
     unlabelled = False
 
     def losses(self, step: Step) -> Losses:
-        view = self._view(step)
+        weak = self.settings.augmentation == "weak"
+        view = self._view(step, weak)
         if self.settings.copy_paste:
             view = pasted(step.generator, view)
-        strength = None if self.settings.augmentation == "weak" else ACR
+        strength = None if weak else ACR
         images = step.augment.appearance(step.generator, view.images, strength)
         out: UNetOutput = step.student["unet"](images)
         return {"supervised": self.settings.scale * supervised(out.logits, view.labels)}
 
-    def _view(self, step: Step) -> View:
+    def _view(self, step: Step, weak: bool) -> View:
         """Without appearance."""
-        g, images, labels = step.generator, step.labelled.images, step.labelled.labels
-        if self.settings.augmentation == "weak":
+        images, labels = step.labelled.images, step.labelled.labels
+        if weak:
             return weak_view(step, images, labels)
-        window = step.window or size_of(images)
-        chain = step.augment.geometry(g, len(images), size_of(images), window, images.device)
-        return mixed_view(g, images, labels, augment=step.augment, after=chain, window=window)
+        after, window = weak_geometry(step, images)
+        return mixed_view(step.generator, images, labels, augment=step.augment, after=after, window=window)
 
 
 METHODS = (

@@ -19,6 +19,13 @@ def weak_view(step: Step, images: Tensor, labels: Tensor | None = None) -> View:
     return step.augment.view(step.generator, images, labels, window=step.window)
 
 
+def weak_geometry(step: Step, images: Tensor) -> tuple[Geometry, Size]:
+    """What `weak_view` would apply, to be combined with more, and the size of the view."""
+    canvas = size_of(images)
+    window = canvas if step.window is None else step.window
+    return step.augment.geometry(step.generator, len(images), canvas, window, images.device), window
+
+
 def weak_batch(step: Step, *, paste: bool = False) -> tuple[Tensor, Tensor]:
     """Weak views of all images of a step, the labelled ones first, and the labels of those: n = len(labels).
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from helpers.steps import seeded, unit
@@ -108,3 +110,42 @@ def test_an_image_that_shows_two_slices_has_neither_for_a_neighbour() -> None:
     for shown, nearest in (([8, 8], 0), ([2, 8], 1), ([2, 3], 2), ([9, 1], 2)):
         found = nearest_neighbours(e[nearest : nearest + 1], v, bank, torch.tensor([shown]), k=1)
         assert float(found) == pytest.approx(0, abs=1e-6)
+
+
+def naive_repelling(u: Tensor, v: Tensor, z: Tensor, tags: list[int], bank_tags: list[int], k: int) -> float:
+    means = []
+    for b in range(len(u)):
+        others = [j for j in range(len(z)) if tags[b] != bank_tags[j]]
+        near = sorted(others, key=lambda j: -float(v[b] @ z[j]))[:k]
+        similar = {j: math.exp(float(u[b] @ z[j]) / 0.1) for j in others}
+        away = sum(similar[j] for j in others if j not in near)
+        terms = [-math.log(similar[j] / (similar[j] + away)) for j in near]
+        if terms:
+            means.append(sum(terms) / len(terms))
+    return sum(means) / max(len(means), 1)
+
+
+@pytest.mark.parametrize("k", [5, 1, 40])
+def test_repelling_rows_that_are_no_neighbours(k: int) -> None:
+    u, v, z = unit(6, 16, seed=1), unit(6, 16, seed=2), unit(36, 16)
+    tags, bank_tags = torch.arange(6), torch.arange(36) % 12
+    found = nearest_neighbours(u, v, bank_of(z, bank_tags), tags[:, None], k=k, repel=True)
+    expected = naive_repelling(u, v, z, tags.tolist(), bank_tags.tolist(), k)
+    assert float(found) == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
+def test_one_embedding_for_all_slices_pleases_only_without_repelling() -> None:
+    same = unit(1, 16).expand(36, 16)
+    assert float(nearest_neighbours(same[:6], same[:6], bank_of(same))) == pytest.approx(0, abs=1e-5)
+    collapsed = float(nearest_neighbours(same[:6], same[:6], bank_of(same), repel=True))
+    assert collapsed == pytest.approx(math.log(1 + 31), rel=1e-4)
+    z = unit(36, 64)
+    apart = float(nearest_neighbours(z[:6], z[:6], bank_of(z), k=1, repel=True))
+    assert apart < 0.2 * collapsed
+
+
+def test_where_all_rows_are_neighbours_repelling_has_no_gradient_and_no_nan() -> None:
+    u = unit(3, 16, seed=1).requires_grad_()
+    loss = nearest_neighbours(u, unit(3, 16, seed=2), bank_of(unit(4, 16)), k=5, repel=True)
+    loss.backward()
+    assert float(loss.detach()) == 0 and not u.grad.any()

@@ -50,3 +50,35 @@ def test_supervised_is_float32_under_autocast() -> None:
 def test_labels_of_another_shape_are_refused() -> None:
     with pytest.raises(ValueError, match=r"labels \(B, H, W\), found \(2, 4, 8, 8\) and \(2, 1, 8, 8\)"):
         supervised(torch.zeros(2, 4, 8, 8), torch.zeros(2, 1, 8, 8, dtype=torch.int64))
+
+
+def test_a_weight_counts_pixels_as_often_as_it_says() -> None:
+    """Of every pixel the weight: 2 is the same as the pixel twice, 0 the same as no pixel."""
+    logits, labels = 2 * torch.randn(2, 4, 6, 8, generator=seeded(1)), blobs(2, (6, 8))
+    weight = torch.zeros(2, 6, 8)
+    weight[:, :, :4], weight[:, :, 6:] = 2, 1
+    columns = [0, 0, 1, 1, 2, 2, 3, 3, 6, 7]
+    expected = supervised(logits[..., columns], labels[..., columns])
+    torch.testing.assert_close(supervised(logits, labels, weight), expected)
+    torch.testing.assert_close(supervised(logits, labels, torch.ones(2, 6, 8)), supervised(logits, labels))
+    whole = weight > 0
+    torch.testing.assert_close(supervised(logits, labels, whole), supervised(logits, labels, whole.float()))
+
+
+def test_pixels_without_weight_get_no_gradient() -> None:
+    logits = torch.randn(2, 4, 6, 8, generator=seeded(1)).requires_grad_()
+    weight = (torch.rand(2, 6, 8, generator=seeded(2)) < 0.5).float()
+    supervised(logits, blobs(2, (6, 8)), weight).backward()
+    assert torch.equal(logits.grad.abs().sum(1) > 0, weight > 0)
+
+
+def test_where_no_pixel_counts_the_loss_is_0() -> None:
+    logits = torch.randn(2, 4, 6, 8, generator=seeded(1)).requires_grad_()
+    loss = supervised(logits, blobs(2, (6, 8)), torch.zeros(2, 6, 8))
+    loss.backward()
+    assert float(loss.detach()) == 0 and not logits.grad.any()
+
+
+def test_a_weight_of_another_shape_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"weight \(2, 1, 8, 8\)"):
+        supervised(torch.zeros(2, 4, 8, 8), torch.zeros(2, 8, 8, dtype=torch.int64), torch.ones(2, 1, 8, 8))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from helpers.steps import CLASSES, calls_of, following, stage_of, step_of
+from helpers.told import quarter_turn
 from torch import Tensor
 
 from mona_train import augment
@@ -61,6 +63,51 @@ def test_windows_lie_on_their_grid_moved_by_the_jitter_that_was_set(still: bool)
         near = [(y + dy, x + dx) for dy in range(-4, 5) for dx in range(-4, 5)]
         inside = [(a, b) for a, b in near if 0 <= a <= 48 and 0 <= b <= 48]
         assert any(torch.equal(windows[:, i], logits[:, :, a : a + 16, b : b + 16]) for a, b in inside)
+
+
+@pytest.mark.parametrize(
+    ("off", "calls"),
+    [
+        (("local_weight",), {"unet": 1, "projector": 1, "local": 0}),
+        (("global_weight",), {"unet": 1, "projector": 0, "local": 1}),
+        (("global_weight", "local_weight"), {"unet": 0, "projector": 0, "local": 0}),
+    ],
+)
+def test_relations_of_weight_0_cost_nothing(off: tuple[str, ...], calls: dict[str, int]) -> None:
+    stage = stage_of(GLCon, windows=2, bank=6, **dict.fromkeys(off, 0.0))
+    step = step_of(stage, size=32)
+    taught = {name: calls_of(network) for name, network in step.teacher.items()}
+    stage.losses(step)
+    assert {name: len(seen) for name, seen in taught.items()} == calls
+    losses = stage.losses(following(step))
+    names = {"global": "global_weight", "local": "local_weight"}
+    assert set(losses) == {"supervised"} | {name for name, weight in names.items() if weight not in off}
+
+
+def test_only_labelled_slices_are_pasted_into_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(published, "weak", quarter_turn)
+    monkeypatch.setattr(published, "jitter", lambda _, images, __: images)
+    stage = stage_of(GLCon, windows=2, copy_paste=True)
+    step = step_of(stage, labelled=8, unlabelled=4, size=32)
+    numbers = torch.arange(12)[:, None, None, None] / 12
+    step.labelled.images.copy_(numbers[:8].expand(8, 1, 32, 32))
+    step.unlabelled.images.copy_(numbers[8:].expand(4, 1, 32, 32))
+    student, teacher = calls_of(step.student["unet"]), calls_of(step.teacher["unet"])
+    stage.losses(step)
+    images = student[0][0]
+    assert torch.equal(images, teacher[0][0])
+    foreign = images != numbers
+    assert 1 < int(foreign[:8].flatten(1).any(1).sum()) < 8 and not foreign[8:].any()
+    assert bool((images[:8] < 8 / 12).all())
+
+
+def test_a_canvas_is_seen_through_the_window() -> None:
+    stage = stage_of(GLCon, windows=2)
+    step = replace(step_of(stage, size=48), window=(32, 32), augment=augment.Fitted())
+    student, teacher = calls_of(step.student["unet"]), calls_of(step.teacher["unet"])
+    stage.losses(step)
+    assert student[0][0].shape == teacher[0][0].shape == (6, 1, 32, 32)
+    assert not torch.equal(student[0][0], teacher[0][0])  # the appearance is the student's alone
 
 
 def relations(rows: Tensor, bank: Tensor, temperature: float) -> Tensor:

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers.steps import calls_of, following, stage_of, step_of, with_gradient, without_dropout
+from helpers.steps import calls_of, following, seeded, stage_of, step_of, with_gradient, without_dropout
 
+from mona_train.augment import Fitted
 from mona_train.losses.supervised import supervised
 from mona_train.methods import mean_teacher
 from mona_train.methods.mean_teacher import MeanTeacher, ramp
@@ -131,3 +132,14 @@ def test_the_average_starts_as_a_plain_mean() -> None:
 def test_without_unlabelled_slices_only_the_supervised_loss_is_left() -> None:
     stage = stage_of(MeanTeacher)
     assert list(stage.losses(step_of(stage, index=200, unlabelled=0, size=32))) == ["supervised"]
+
+
+def test_the_student_learns_from_another_appearance_than_the_teachers() -> None:
+    stage = stage_of(MeanTeacher, noise=0.0)
+    step = replace(step_of(stage, index=150, size=48), window=(32, 32), augment=Fitted())
+    student, teacher = calls_of(step.student["unet"]), calls_of(step.teacher["unet"])
+    stage.losses(step)
+    g = seeded(150)
+    weak = [Fitted().view(g, batch.images, window=(32, 32)).images for batch in (step.labelled, step.unlabelled)]
+    assert torch.equal(teacher[0][0], weak[1])
+    assert torch.equal(student[0][0], Fitted().appearance(g, torch.cat(weak), None))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -20,8 +22,21 @@ from helpers.steps import (
 from helpers.told import quarter_turn, turned
 from torch import Generator, Tensor
 
-from mona_train.augment import ACR, PUBLISHED, Geometry, Strength, View, diffeo, matrices, published, weak
+from mona_train.augment import (
+    ACR,
+    PUBLISHED,
+    Augmentation,
+    Fitted,
+    Geometry,
+    Strength,
+    View,
+    diffeo,
+    matrices,
+    published,
+    weak,
+)
 from mona_train.losses.supervised import supervised
+from mona_train.methods import views
 from mona_train.methods.supervised import Supervised
 from mona_train.methods.views import mixed_view, weak_batch
 
@@ -179,10 +194,53 @@ def test_the_network_sees_the_view_and_is_judged_by_its_labels(augmentation: str
         torch.testing.assert_close(loss, 0.5 * supervised(seen[0][1].logits, view.labels))
 
 
+@pytest.mark.parametrize("augmentation", ["weak", "strong"])
+@pytest.mark.parametrize("augment", [PUBLISHED, Fitted()])
+def test_slices_larger_than_the_window_are_seen_through_it(augmentation: str, augment: Augmentation) -> None:
+    stage = stage_of(Supervised, augmentation=augmentation)
+    step = replace(step_of(stage, labelled=6, unlabelled=0, size=64), window=(48, 32), augment=augment)
+    seen = calls_of(step.student["unet"])
+    losses = stage.losses(step)
+    assert seen[0][0].shape == (6, 1, 48, 32) and bool(torch.isfinite(losses["supervised"]))
+
+
+def numbered(labels: Tensor) -> Tensor:
+    """Slice n of a batch has intensity n/10 + class/100 everywhere: pixels tell where they are from."""
+    return (torch.arange(len(labels))[:, None, None] / 10 + labels / 100)[:, None]
+
+
+@pytest.mark.parametrize("paste", [True, False])
+def test_slices_are_pasted_into_each_other_with_their_labels(monkeypatch: pytest.MonkeyPatch, paste: bool) -> None:
+    monkeypatch.setattr(published, "weak", quarter_turn)
+    stage = stage_of(Supervised, copy_paste=paste, scale=1.0)
+    step = step_of(stage, labelled=8, unlabelled=0)
+    step.labelled.images.copy_(numbered(step.labelled.labels))
+    seen = calls_of(step.student["unet"])
+    loss = stage.losses(step)["supervised"]
+    images, out = seen[0]
+    owner, labels = (images[:, 0] * 10 + 0.01).floor().long(), ((images[:, 0] * 100).round() % 10).long()
+    torch.testing.assert_close(loss, supervised(out.logits, labels))
+    foreign = owner != torch.arange(8)[:, None, None]
+    assert foreign.any() == paste
+    assert torch.equal(owner, torch.where(foreign, (torch.arange(8)[:, None, None] + 1) % 8, owner))
+    shares = foreign.float().mean((1, 2))
+    assert all(share == 0 or abs(share - (43 / 64) ** 2) < 1e-6 for share in shares.tolist())
+
+
+def test_appearance_comes_after_pasting() -> None:
+    stage = stage_of(Supervised, copy_paste=True)
+    step = replace(step_of(stage, labelled=4, unlabelled=0), augment=Fitted())
+    seen = calls_of(step.student["unet"])
+    stage.losses(step)
+    g = seeded()
+    view = views.pasted(g, Fitted().view(g, step.labelled.images, step.labelled.labels))
+    assert torch.equal(seen[0][0], Fitted().appearance(g, view.images, None))
+
+
 def test_settings_of_the_stage() -> None:
     stage = stage_of(Supervised)
     assert (stage.name, stage.unlabelled, stage.averaged, stage.weights()) == ("supervised", False, (), {})
-    assert (stage.settings.augmentation, stage.settings.scale) == ("weak", 0.5)
+    assert (stage.settings.augmentation, stage.settings.scale, stage.settings.copy_paste) == ("weak", 0.5, False)
     assert list(stage.networks()) == ["unet"]
 
 
