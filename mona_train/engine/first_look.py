@@ -85,7 +85,8 @@ def train_first_look(cache: Cache, labelled: Iterable[int], training: set[int]) 
             organs.append(_organs(cache, case, rows))
     known = len(np.concatenate(slices))
     torch.manual_seed(0)
-    network = tiny_network().to(memory_format=torch.channels_last)
+    network = tiny_network()
+    network.to(memory_format=torch.channels_last)
     steps = progress(_rounds(network, cache, wanted, training, slices, organs, known), 2 * STEPS, "first look")
     for _ in steps:
         pass
