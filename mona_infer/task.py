@@ -14,7 +14,7 @@ from mona_infer.errors import InputError
 from mona_infer.geometry.slicing import WORLD_AXES
 
 INTENSITY_RULES = ("minmax", "window", "percentile")
-ORIENTATIONS = ("world", "portrait")
+ORIENTATIONS = ("world", "stored", "portrait")
 LARGEST = 16384  # side of a slice
 LOOK = 64  # side of the picture in which the first look finds the organ
 # Keys that came later than the first models, and what their absence means.
@@ -70,7 +70,8 @@ class Task:
     # whole slice; of a squeezed slice its centre (see `centred`), or all of it if None.
     window: tuple[int, int] | None = None
     first_look: bool = False
-    # "portrait": the training data has no orientation, and slices wider than high are stored a quarter turn away
+    # Where training data has no trustworthy orientation: "stored" ignores affines that a tool made up; "portrait" also
+    # turns slices that are wider than high (see `mona_infer.geometry.slicing.oriented`)
     orientation: str = "world"
     # Of a squeezed slice: 0 nearest, 1 linear.  Others are area-averaged where they shrink, linear where they grow.
     image_order: int = 0

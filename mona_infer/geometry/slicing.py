@@ -65,20 +65,24 @@ def slicing(affine: NDArray[np.float64], rule: str, fallback: str = "inferior-su
     return Slicing((axis, rows, columns), (flips[0], flips[1], flips[2]))
 
 
-def portrait(
-    affine: NDArray[np.float64], shape: tuple[int, int, int], rule: str, fallback: str = "inferior-superior"
+def oriented(
+    affine: NDArray[np.float64],
+    shape: tuple[int, int, int],
+    orientation: str,
+    rule: str,
+    fallback: str = "inferior-superior",
 ) -> Slicing:
-    """As `slicing`, for training data without a trustworthy orientation (ACDC): no slice is wider than high.
+    """As `slicing`, if the orientation is "world".  The others are for data whose affines do not say it (ACDC).
 
-    Copies of such data come with an affine that a tool made up, a diagonal of spacings, where the original says
-    diag(-, -, +) for the same array; so in a made-up affine x and y count as reversed.  Then slices with more columns
-    than rows, which that data stores a quarter turn away, are turned back.
+    "stored": copies of such data come with an affine that a tool made up, a diagonal of spacings, where the original
+    says diag(-, -, +) for the same array; so in a made-up affine x and y count as reversed.  "portrait": also, slices
+    with more columns than rows, which that data stores a quarter turn away, are turned back.
     """
-    if _made_up(affine, shape):
+    if orientation != "world" and _made_up(affine, shape):
         affine = np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine
     found = slicing(affine, rule, fallback)
     _, rows, columns = found.axes
-    return found.turned() if shape[columns] > shape[rows] else found
+    return found.turned() if orientation == "portrait" and shape[columns] > shape[rows] else found
 
 
 def _made_up(affine: NDArray[np.float64], shape: tuple[int, int, int]) -> bool:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mona_infer.geometry.intensity import intensity_range, normalise
 from mona_infer.geometry.probabilities import STEPS, Logits
 from mona_infer.geometry.scaled import Scaled
-from mona_infer.geometry.slicing import portrait, slicing
+from mona_infer.geometry.slicing import oriented
 from mona_infer.geometry.squeezed import Squeezed
 from mona_infer.geometry.windows import Box
 from mona_infer.task import Task
@@ -62,10 +62,7 @@ class SliceStack:
 
     def __init__(self, volume: Volume, task: Task) -> None:
         self.volume, self.task = volume, task
-        if task.orientation == "portrait":
-            self.slicing = portrait(volume.affine, volume.shape, task.slices, task.fallback)
-        else:
-            self.slicing = slicing(volume.affine, task.slices, task.fallback)
+        self.slicing = oriented(volume.affine, volume.shape, task.orientation, task.slices, task.fallback)
         self._voxels = self.slicing.view(volume.voxels)  # slices rows columns
         self.low, self.high = intensity_range(volume, task.intensity)
         self._ids = np.array([c.id for c in task.classes])

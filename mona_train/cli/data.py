@@ -27,8 +27,10 @@ NAME = typer.Argument(
     ..., metavar="NAME", help="A known data set (`mona train --dataset help` lists them), or the path of a folder."
 )
 SOURCE = typer.Argument(None, metavar="SRC", help="Folder of the data set. Default: $MONA_DATA/NAME, else ./data/NAME.")
-OUT = typer.Option(None, help="Folder for the cache. Default: ./cache/NAME-HxW.")
-SIZE = typer.Option(None, metavar="HxW", help="Size of the slices, e.g. 256x256. Default: set by the preset.")
+OUT = typer.Option(None, help="Folder for the cache. Default: ./cache/NAME-SIZE.")
+SIZE = typer.Option(
+    None, metavar="N|HxW", help="192: long side of a slice that keeps its shape. 256x256: squeezed. Default: the preset's."
+)
 PRESET = typer.Option(
     None, help=f"Prepare for `mona train --preset`: {', '.join(PRESETS)}. Default: the one for this machine."
 )
@@ -44,11 +46,12 @@ def prepare(
 ) -> None:
     """Turn a raw download into a cache of slices for `mona train`; an unchanged data set is not prepared twice."""
     cache = prepared(name, source, out, size or _size_of(preset))
+    rows, columns = cache.images.shape[1:]
     labelled = sum(case.first_label is not None for case in cache.cases)
     patients = len({case.patient for case in cache.cases})
     typer.echo(
         f"{cache.task.name}: {patients} patients, {len(cache.cases)} volumes ({labelled} with a label), "
-        f"{len(cache.images)} slices of {cache.task.size[0]}x{cache.task.size[1]}"
+        f"{len(cache.images)} slices of {'' if cache.task.squeezed else 'up to '}{rows}x{columns}; {cache.geometry}"
     )
     typer.echo(f"wrote {cache.folder}")
 
@@ -150,8 +153,9 @@ def prepared(
     from mona_train.data.prepare import prepare as make
 
     adapter, folder = locate(name, source)
-    shape = _size(size) or adapter.task(folder).size
-    return make(adapter, folder, out or default_folder(adapter.name, folder, shape), shape, say=say)
+    shape, pixels = _size(size) if size else (adapter.task(folder).size, 0)
+    place = out or default_folder(adapter.name, folder, shape, pixels)
+    return make(adapter, folder, place, shape, pixels=pixels, say=say)
 
 
 def _size_of(preset: str | None, say: IO[str] | None = None) -> str:
@@ -160,19 +164,21 @@ def _size_of(preset: str | None, say: IO[str] | None = None) -> str:
     from mona_train.config.presets import preset as preset_of
 
     name = preset or default_preset()[0]
-    rows, columns = preset_of(name, dataset="").size
+    config = preset_of(name, dataset="")
+    rows, columns = config.size
     why = "" if preset else " (the default on this machine)"
-    typer.echo(f"preset {name}{why}: slices of {rows}x{columns}", file=say)
-    return f"{rows}x{columns}"
+    slices = f"slices with a long side of about {config.pixels}" if config.pixels else f"slices of {rows}x{columns}"
+    typer.echo(f"preset {name}{why}: {slices}", file=say)
+    return str(config.pixels or f"{rows}x{columns}")
 
 
-def _size(text: str | None) -> tuple[int, int] | None:
-    if text is None:
-        return None
-    rows, _, columns = text.lower().partition("x")
-    if not rows.isdigit() or not (columns or rows).isdigit() or not 16 <= int(rows) <= 4096:
-        raise InputError(f"--size must look like 256x256 or 256, and be from 16 to 4096; found {text!r}")
-    return int(rows), int(columns or rows)
+def _size(text: str) -> tuple[tuple[int, int], int]:
+    """The size that slices are squeezed to; or the long side of those that keep their shape (else 0)."""
+    rows, x, columns = text.lower().partition("x")
+    sides = (rows, columns) if x else (rows,)
+    if not all(side.isdigit() and 16 <= int(side) <= 4096 for side in sides):
+        raise InputError(f"--size must look like 192 or 256x256, and be from 16 to 4096; found {text!r}")
+    return ((int(rows), int(columns)), 0) if x else ((int(rows), int(rows)), int(rows))
 
 
 def _write(where: str, text: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from mona_train.data.cache import Cache
+from mona_train.data.window import organ_window
 
 
 def fingerprint(cache: Cache) -> dict[str, Any]:
@@ -22,6 +23,7 @@ def fingerprint(cache: Cache) -> dict[str, Any]:
         same[case.image_hash].add(case.patient)
     return {
         "dataset": cache.task.name,
+        "geometry": _geometry(cache),
         "patients": len({case.patient for case in cases}),
         "volumes": len(cases),
         "labelled volumes": len(labelled),
@@ -35,3 +37,11 @@ def fingerprint(cache: Cache) -> dict[str, Any]:
         "classes": {c.name: float(n / max(voxels.sum(), 1)) for c, n in zip(cache.task.classes, voxels, strict=True)},
         "same images twice": sorted({" = ".join(sorted(p)) for p in same.values() if len(p) > 1}),
     }
+
+
+def _geometry(cache: Cache) -> str:
+    """The scale of the cached slices, and the window that a run would choose with all labels."""
+    if cache.task.squeezed:
+        return cache.geometry
+    rows = [row for case in cache.cases if case.part in (None, "train") for row in case.label_rows]
+    return f"{cache.geometry}; {organ_window(cache, rows)[2]}"

@@ -27,7 +27,7 @@ def recognises(folder: Path) -> bool:
 
 
 def task(folder: Path) -> Task:
-    return replace(CARDIAC, name="acdc")
+    return replace(CARDIAC, name="acdc", orientation="stored")
 
 
 def cases(folder: Path) -> list[Case]:

@@ -7,7 +7,7 @@ import pytest
 from helpers.orientations import ANGLES, TURNS, restored, rotation
 
 from mona_infer import InputError, Volume
-from mona_infer.geometry.slicing import WORLD_AXES, portrait, slicing
+from mona_infer.geometry.slicing import WORLD_AXES, oriented, slicing
 from mona_infer.geometry.stack import SliceStack
 from mona_infer.task import CARDIAC
 
@@ -69,8 +69,8 @@ def test_a_copy_with_a_made_up_affine_is_seen_as_the_original():
     for shape in ((6, 9, 4), (9, 6, 4), (7, 7, 4)):
         voxels, original = placed(shape, (1.5, 1.5, 10.0), (-1, -1, 1), (0, 0, 0))
         _, copy = placed(shape, (1.5, 1.5, 10.0), (1, 1, 1), (0, 0, 0))
-        wanted = portrait(original, shape, "stack").view(voxels)
-        np.testing.assert_array_equal(portrait(copy, shape, "stack").view(voxels), wanted)
+        wanted = oriented(original, shape, "portrait", "stack").view(voxels)
+        np.testing.assert_array_equal(oriented(copy, shape, "portrait", "stack").view(voxels), wanted)
         upright = np.ascontiguousarray(voxels.transpose(2, 1, 0))  # rows along j, columns along i
         np.testing.assert_array_equal(wanted, upright if shape[0] <= shape[1] else np.rot90(upright, 1, axes=(1, 2)))
         assert wanted.shape[1] >= wanted.shape[2]
@@ -86,12 +86,12 @@ def test_a_copy_with_a_made_up_affine_is_seen_as_the_original():
 def test_portrait_is_the_same_in_all_48_orders(shape, rule, signs, origin, angles):
     voxels, affine = placed(shape, (1.5, 1.4, 8.0), signs, origin)
     affine[:3, :3] = rotation(*angles) @ affine[:3, :3]
-    expected = portrait(affine, shape, rule).view(voxels)
+    expected = oriented(affine, shape, "portrait", rule).view(voxels)
     assert expected.shape[1] >= expected.shape[2]
     for axes, flips in TURNS:
         stored, turned = restored(voxels, affine, axes, flips)
         for noise in (0, 1e-6):
-            found = portrait(turned + noise * np.sin(np.arange(16)).reshape(4, 4), stored.shape, rule)
+            found = oriented(turned + noise * np.sin(np.arange(16)).reshape(4, 4), stored.shape, "portrait", rule)
             np.testing.assert_array_equal(found.view(stored), expected)
 
 
@@ -110,7 +110,7 @@ def test_what_counts_as_made_up(signs, origin, angles, made_up):
     shape = (6, 9, 4)
     _, affine = placed(shape, (1.5, 1.5, 10.0), signs, origin)
     affine[:3, :3] = rotation(*angles) @ affine[:3, :3]
-    plain, found = slicing(affine, "stack"), portrait(affine, shape, "stack")
+    plain, found = slicing(affine, "stack"), oriented(affine, shape, "portrait", "stack")
     assert found.axes == plain.axes
     assert found.flips == (plain.flips if not made_up else (plain.flips[0], not plain.flips[1], not plain.flips[2]))
 

@@ -166,23 +166,23 @@ def test_prepare_makes_what_train_uses_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr("mona_train.config.default_preset.default_preset", lambda: ("cpu", ""))
     done = RUN.invoke(app, ["prepare", "./mine"])
     assert done.stdout.splitlines()[:2] == [
-        "preset cpu (the default on this machine): slices of 128x128",
-        "preparing cache/mine-128x128",
+        "preset cpu (the default on this machine): slices with a long side of about 256",
+        "preparing cache/mine-256",
     ]
-    again = RUN.invoke(app, ["prepare", "./mine", "--preset", "quick"])
+    again = RUN.invoke(app, ["prepare", "./mine", "--preset", "cpu"])
     assert again.stdout.splitlines()[:2] == [
-        "preset quick: slices of 128x128",
-        "using cache/mine-128x128, which is already prepared",
+        "preset cpu: slices with a long side of about 256",
+        "using cache/mine-256, which is already prepared",
     ]
     other = RUN.invoke(app, ["prepare", "./mine", "--preset", "paper"])
     assert other.stdout.splitlines()[1:2] == [
-        "preparing cache/mine-256x256: cache/mine-128x128 has slices of another size",
+        "preparing cache/mine-256x256: cache/mine-256 has slices of another size",
     ]
     save(Path("mine/imagesTr/la_009_0000.nii.gz"), scan(9))
     new = RUN.invoke(app, ["prepare", "./mine", "--size", "256x256"])
     assert new.stdout.startswith("preparing cache/mine-256x256 again: imagesTr/la_009_0000.nii.gz is new\n")
     shown = RUN.invoke(app, ["info", "./mine", "--json"])  # standard output is for the JSON alone
-    assert json.loads(shown.stdout)["volumes"] == 3 and "using cache/mine-128x128" not in shown.stdout
+    assert json.loads(shown.stdout)["volumes"] == 3 and "using cache/mine-256" not in shown.stdout
 
 
 def test_labels_in_a_folder_of_another_name(tmp_path):
