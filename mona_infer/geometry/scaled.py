@@ -56,7 +56,10 @@ def _first_centre(edge: int, size: int, frame: int) -> int:
 
 
 class Scaled:
-    """See `Preparation` in stack.py.  The windows are those that see `box`."""
+    """See `Preparation` in stack.py.  The windows are those that see `box`.
+
+    The Task's `image_order` and `mask_order` are about squeezed slices: here logits are always resampled before argmax.
+    """
 
     def __init__(self, task: Task, native_size: tuple[int, int], frame: tuple[int, int], box: Box) -> None:
         if max(frame) > LARGEST:
