@@ -9,7 +9,6 @@ from torch import Tensor
 from mona_train.methods.bank import Bank
 
 TEMPERATURE = 0.1  # of the cosines, with `repel`
-NOTHING = -1e4  # a logit of no weight; of -inf alone, the gradient would be NaN
 
 
 def nearest_neighbours(
@@ -52,5 +51,5 @@ def _against_others(cosines: Tensor, neighbours: Tensor, excluded: Tensor) -> Te
     cosines B R, neighbours B k (columns), excluded B R.
     """
     logits = cosines / TEMPERATURE
-    others = logits.masked_fill(excluded.scatter(1, neighbours, True), NOTHING).logsumexp(1, keepdim=True)
+    others = logits.masked_fill(excluded.scatter(1, neighbours, True), -torch.inf).logsumexp(1, keepdim=True)
     return F.softplus(others - logits.gather(1, neighbours))

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mona_train import augment
 from mona_train.augment import published
+from mona_train.losses.supervised import supervised
 from mona_train.methods import glcon
 from mona_train.methods.glcon import GLCon
 
@@ -91,11 +92,14 @@ def test_only_labelled_slices_are_pasted_into_each_other(monkeypatch: pytest.Mon
     step = step_of(stage, labelled=8, unlabelled=4, size=32)
     numbers = torch.arange(12)[:, None, None, None] / 12
     step.labelled.images.copy_(numbers[:8].expand(8, 1, 32, 32))
+    step.labelled.labels.copy_(torch.arange(8)[:, None, None] % CLASSES)  # so a pixel's label can be read off the image
     step.unlabelled.images.copy_(numbers[8:].expand(4, 1, 32, 32))
     student, teacher = calls_of(step.student["unet"]), calls_of(step.teacher["unet"])
-    stage.losses(step)
-    images = student[0][0]
+    losses = stage.losses(step)
+    images, out = student[0]
     assert torch.equal(images, teacher[0][0])
+    labels = (images[:8, 0] * 12).round().long() % CLASSES
+    torch.testing.assert_close(losses["supervised"], supervised(out.logits[:8], labels))
     foreign = images != numbers
     assert 1 < int(foreign[:8].flatten(1).any(1).sum()) < 8 and not foreign[8:].any()
     assert bool((images[:8] < 8 / 12).all())
