@@ -1,4 +1,4 @@
-"""The first look: a tiny U-Net that finds the organ in a whole slice of 64x64, so that the network sees a window around it.
+"""The first look: a tiny U-Net finds the organ in a whole slice of 64x64, so that the network sees a window around it.
 
 Trained in two rounds before the run itself: on the labelled slices; then also on its own answers for the training scans
 that it was surest of.  With a single labelled patient the second round is what makes it reliable (docs/results.md).
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from mona_infer.engines.base import in_batches
+from mona_infer.errors import InputError
 from mona_infer.geometry.windows import Box, cover
 from mona_infer.segmenting.components import keep_largest
 from mona_infer.segmenting.first_look import coarse, find_box, spread
@@ -64,9 +65,8 @@ def with_first_look(
     rows = labels_for_geometry(config, cache)
     facts = [VERSION, content_of(cache), rows]
     path = cache.folder / "looks" / f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]}.safetensors"
-    network = tiny_network()
     if path.exists():
-        network.load_state_dict(checkpoint.load(path)[0])
+        network = _read(path, "delete it, and the next run trains it again")
     else:
         network = train_first_look(cache, rows, {*resolved.split.labelled, *resolved.split.unlabelled})
         path.parent.mkdir(exist_ok=True)
@@ -190,7 +190,15 @@ def save_first_look(network: nn.Module, run: Path) -> None:
 
 def load_first_look(run: Path) -> UNet:
     """The first look of a run."""
+    return _read(run / FILE, f"delete it and run `mona train --resume {run}`, which makes it again")
+
+
+def _read(path: Path, remedy: str) -> UNet:
     network = tiny_network()
-    network.load_state_dict(checkpoint.load(run / FILE)[0])
+    try:
+        network.load_state_dict(checkpoint.load(path)[0])
+    except (InputError, RuntimeError) as error:  # torch's, on tensors of another network
+        why = str(error).splitlines()[0]
+        raise InputError(f"{path} is missing, damaged or not a first look ({why}); {remedy}") from error
     network.eval()
     return network
