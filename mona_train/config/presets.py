@@ -11,7 +11,6 @@ from typing import Any
 from mona_infer.errors import InputError
 from mona_train.config.schema import Batch, Config, Every, Optimiser
 
-
 AUTO = "auto"  # precision: that of the processor, see `half_precision`
 
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 from helpers.caches import cache_of, cases
 
-from mona_infer import InputError
 from mona_train.augment import cutmix, diffeo, jitter, weak
 from mona_train.data.prepare import STEPS
 from mona_train.data.split import split
