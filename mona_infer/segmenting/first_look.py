@@ -55,14 +55,6 @@ def coarse(values: NDArray[np.float32]) -> NDArray[np.float32]:
     return frames
 
 
-def enlarged(organ: NDArray[np.uint8], frame: tuple[int, int]) -> NDArray[np.bool_]:
-    """The way back: an organ in pictures (n, 64, 64) at the network's scale (n, *frame)."""
-    rows, columns = (slice(start, start + side) for start, side in _picture(frame))
-    inside = np.ascontiguousarray(organ[:, rows, columns].astype(np.float32))
-    down, across = (taps(n, new) for n, new in zip(inside.shape[1:], frame, strict=True))
-    return np.asarray(resample(inside, down, across) > 0.5)
-
-
 def find_box(logits: Logits, frame: tuple[int, int]) -> Box | None:
     """The box around the organ, in pixels of `frame`, from logits (n, 2, 64, 64) of all `look_frames`.
 

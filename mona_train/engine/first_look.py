@@ -10,9 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ from torch import nn
 
 from mona_infer.engines.base import in_batches
 from mona_infer.geometry.windows import Box, cover
-from mona_infer.segmenting.first_look import certainty, coarse, enlarged, find_box, organ_of, spread
+from mona_infer.segmenting.first_look import certainty, coarse, find_box, organ_of, spread
 from mona_infer.system.progress import progress
 from mona_infer.task import LOOK
 from mona_train.augment.fitted import Fitted
@@ -45,8 +44,6 @@ RARE = 0.02  # of the training scans: where the first look is less certain than 
 SUREST = 0.75  # of the scans it looked at, those whose organ it is surest of
 # Organs may be anywhere, and a scan may be cropped or have a large field of view.
 VIEWS = Fitted(degrees=25, scale=(0.6, 1.5), shift=0.6, elastic=0.03)
-CROPS = 3  # pictures of each labelled slice beside the whole one
-AROUND = 0.2, 1.2  # times the organ's longer side: what a crop leaves on each side
 
 
 def tiny_network() -> UNet:
@@ -82,74 +79,64 @@ def with_first_look(
 
 def train_first_look(cache: Cache, labelled: Iterable[int], training: set[int]) -> UNet:
     """Two rounds: the labelled slices; then also its own answers for the training scans that it was surest of."""
+    wanted = set(labelled)
+    slices, organs = [], []
+    for case in cache.cases:
+        rows = [row for row in case.rows if row in wanted]
+        if rows:
+            slices.append(_frames(cache, case, rows))
+            organs.append(_organs(cache, case, rows))
+    known = len(np.concatenate(slices))
     torch.manual_seed(0)
     network = tiny_network()
     network.to(memory_format=torch.channels_last)
-    for _ in progress(_rounds(network, cache, set(labelled), training), 2 * STEPS, "first look"):
+    steps = progress(_rounds(network, cache, wanted, training, slices, organs, known), 2 * STEPS, "first look")
+    for _ in steps:
         pass
     return network
 
 
-def _rounds(network: UNet, cache: Cache, labelled: set[int], training: set[int]) -> Iterator[int]:
-    generator = np.random.default_rng(0)
-    pictures: list[Pictures] = []
-    for case in cache.cases:
-        if rows := [row for row in case.rows if row in labelled]:
-            labels = cache.labels[[case.label_rows[row] for row in rows]][:, *cache.frame_of(case)]
-            pictures.append(_pictures(_slices(cache, case, rows), labels > 0, CROPS, generator))
-    known = sum(len(p.slices) for p in pictures)
-    yield from _learn(network, pictures, known, 0)
+def _rounds(
+    network: UNet,
+    cache: Cache,
+    labelled: set[int],
+    training: set[int],
+    slices: list[NDArray[np.float32]],
+    organs: list[NDArray[np.float32]],
+    known: int,
+) -> Iterator[int]:
+    yield from _learn(network, np.concatenate(slices), np.concatenate(organs), known, 0)
     answers = []
     for case in cache.cases:
-        if rows := [row for row in case.rows if row in training - labelled]:
-            slices = _slices(cache, case, spread(rows))
-            logits = _logits(network, coarse(slices))
-            if (organ := organ_of(logits)).any():
-                answers.append((certainty(logits), slices.shape[1:], case, rows, organ))
-    limit = np.quantile([certain for certain, *_ in answers], 1 - SUREST) if answers else 1.0
-    for certain, frame, case, rows, organ in answers:
-        if certain >= limit:
-            slices = _slices(cache, case, spread(rows))
-            pictures.append(_pictures(slices, enlarged(organ, (frame[0], frame[1])), 1, generator))
-    yield from _learn(network, pictures, known, STEPS)
+        rows = [row for row in case.rows if row in training - labelled]
+        if rows and (answer := _answer(network, _frames(cache, case, spread(rows)))) is not None:
+            answers.append(answer)
+    limit = np.quantile([a.sure for a in answers], 1 - SUREST) if answers else 1.0
+    chosen = [a for a in answers if a.sure >= limit]
+    slices, organs = [*slices, *(a.slices for a in chosen)], [*organs, *(a.organ for a in chosen)]
+    yield from _learn(network, np.concatenate(slices), np.concatenate(organs), known, STEPS)
 
 
-class Pictures(NamedTuple):
-    """What the first look learns from: pictures of slices (n, 64, 64) and where the organ is in them."""
-
+@dataclass(frozen=True, eq=False)
+class _Answer:
     slices: NDArray[np.float32]
     organ: NDArray[np.float32]
+    sure: float  # mean probability in the organ
 
 
-def _pictures(
-    slices: NDArray[np.float32], organ: NDArray[np.bool_], crops: int, generator: np.random.Generator
-) -> Pictures:
-    """Of whole slices, and of crops around the organ: a scan may have been cropped, and shows it larger then."""
-    parts = [(slice(None), slice(None))]
-    if organ.any():
-        spans = [np.flatnonzero(organ.any(axis=axes)) for axes in ((0, 2), (0, 1))]
-        side = max(int(span[-1] - span[0]) + 1 for span in spans)
-        for _ in range(crops):
-            before, after = generator.uniform(*AROUND, (2, 2)) * side
-            (top, bottom), (left, right) = (
-                (max(0, round(span[0] - b)), round(span[-1] + 1 + a))
-                for span, b, a in zip(spans, before, after, strict=True)
-            )
-            parts.append((slice(top, bottom), slice(left, right)))
-    seen = [np.ascontiguousarray(slices[:, *part]) for part in parts]
-    marked = [np.ascontiguousarray(organ[:, *part]).astype(np.float32) for part in parts]
-    return Pictures(
-        np.concatenate([coarse(part) for part in seen]),
-        np.concatenate([(coarse(part) > 0.5).astype(np.float32) for part in marked]),
-    )
+def _answer(network: UNet, slices: NDArray[np.float32]) -> _Answer | None:
+    logits = np.concatenate([answer for _, answer in in_batches(TorchEngine(network), slices)])
+    organ = organ_of(logits)
+    return _Answer(slices, organ.astype(np.float32), certainty(logits)) if organ.any() else None
 
 
-def _learn(network: UNet, pictures: list[Pictures], known: int, first: int) -> Iterator[int]:
-    """One round; from the second on, half of each batch is labelled: the first `known` pictures."""
+def _learn(
+    network: UNet, slices: NDArray[np.float32], organs: NDArray[np.float32], known: int, first: int
+) -> Iterator[int]:
+    """One round; from the second on, half of each batch is labelled."""
     network.train()
     optimiser = torch.optim.AdamW(network.parameters(), lr=LR, weight_decay=WEIGHT_DECAY, fused=True)
-    images = torch.from_numpy(np.concatenate([p.slices for p in pictures]))[:, None]
-    labels = torch.from_numpy(np.concatenate([p.organ for p in pictures]))
+    images, labels = torch.from_numpy(slices)[:, None], torch.from_numpy(organs)
     for index in range(STEPS):
         generator = step_generator(0, 0, first + index)
         for group in optimiser.param_groups:
@@ -169,26 +156,28 @@ def _learn(network: UNet, pictures: list[Pictures], known: int, first: int) -> I
         yield index
 
 
-def _slices(cache: Cache, case: CachedCase, rows: list[int]) -> NDArray[np.float32]:
-    """Slices of a case at the cache's scale, without what surrounds them there."""
+def _frames(cache: Cache, case: CachedCase, rows: list[int]) -> NDArray[np.float32]:
+    """Slices of a case as the first look sees them: all of each, its long side 64 pixels, in the middle of 64x64."""
     cut: NDArray[np.uint16] = cache.images[rows][:, *cache.frame_of(case)]
-    return cut.astype(np.float32) / np.float32(LEVELS)
+    return coarse(cut.astype(np.float32) / np.float32(LEVELS))
 
 
-def _logits(network: UNet, pictures: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.concatenate([answer for _, answer in in_batches(TorchEngine(network), pictures)])
+def _organs(cache: Cache, case: CachedCase, rows: list[int]) -> NDArray[np.float32]:
+    labels = cache.labels[[case.label_rows[row] for row in rows]][:, *cache.frame_of(case)]
+    return (coarse((labels > 0).astype(np.float32)) > 0.5).astype(np.float32)
 
 
 def _seen(cache: Cache, resolved: Resolved, network: UNet) -> Iterator[tuple[str, tuple[int, int], float]]:
     """For the cases that are trained on: (top, left) of the window in the cached slices, and how certain it was."""
-    window = resolved.task.input_size
+    engine, window = TorchEngine(network), resolved.task.input_size
     training = {*resolved.split.labelled, *resolved.split.unlabelled}
     for case in cache.cases:
         if training.isdisjoint(case.rows):
             continue
         rows, columns = cache.frame_of(case)
         frame = rows.stop - rows.start, columns.stop - columns.start
-        logits = _logits(network, coarse(_slices(cache, case, spread(list(case.rows)))))
+        answers = in_batches(engine, _frames(cache, case, spread(list(case.rows))))
+        logits = np.concatenate([answer for _, answer in answers])
         places = cover(find_box(logits, frame) or Box.centre(frame), window, frame)
         top, left = (round(float(np.mean(side))) for side in zip(*places, strict=True))  # of several, the middle
         yield case.name, (rows.start + top, columns.start + left), certainty(logits)
