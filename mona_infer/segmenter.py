@@ -23,7 +23,7 @@ from mona_infer.geometry.stack import SliceStack
 from mona_infer.geometry.windows import Box
 from mona_infer.models.file import Model, read_model
 from mona_infer.segmenting.components import keep_largest
-from mona_infer.segmenting.first_look import NOTHING, look
+from mona_infer.segmenting.first_look import NOTHING, UNCERTAIN, look
 from mona_infer.segmenting.holes import fill_holes
 from mona_infer.segmenting.test_time_augmentation import mirror_averaged
 from mona_infer.system.memory_budget import TooLarge, memory_budget, resident
@@ -107,9 +107,11 @@ class Segmenter:
     ) -> Segmentation:
         """The mask, and how sure the network was of it; `progress` is told how many slices of how many are done."""
         stack, box = SliceStack(volume, self.task), None
+        warnings: tuple[str, ...] = ()
         if self.first_look is not None:
-            box = look(stack, self.first_look, 1 if self.max_ram else 0)
+            box, certain = look(stack, self.first_look, 1 if self.max_ram else 0)
             stack = stack.aimed_at(box)
+            warnings = (NOTHING,) if box is None else (UNCERTAIN,) if certain < self.task.least_certain else ()
         batch = self._fitting_batch(stack, probabilities) if self.max_ram else self.batch
         step = _slices(batch, stack)
         mask, names = stack.empty_mask(), [c.name for c in self.task.classes]
@@ -132,7 +134,7 @@ class Segmenter:
             dict(zip(names, sure.means(), strict=True)) if sure is not None else {},
             {name: _probability(volume, steps) for name, steps in zip(names, maps, strict=False)},
             box,
-            (NOTHING,) if self.first_look is not None and box is None else (),
+            warnings,
         )
 
     def _post_process(self, mask: Labels, stack: SliceStack) -> None:

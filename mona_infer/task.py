@@ -19,7 +19,7 @@ LARGEST = 16384  # side of a slice
 LOOK = 64  # side of the picture in which the first look finds the organ
 # Keys that came later than the first models, and what their absence means.
 LATER: dict[str, Any] = {"window": None, "spacing": None, "long_side": None, "first_look": False}
-LATER |= {"orientation": "world", "keep_largest": (), "fill_holes": ()}
+LATER |= {"least_certain": 0.0, "orientation": "world", "keep_largest": (), "fill_holes": ()}
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ class Task:
     # whole slice; of a squeezed slice its centre (see `centred`), or all of it if None.
     window: tuple[int, int] | None = None
     first_look: bool = False
+    least_certain: float = 0.0  # the first look's certainty below which the user is warned: rare in training scans
     # Where training data has no trustworthy orientation: "stored" ignores affines that a tool made up; "portrait" also
     # turns slices that are wider than high (see `mona_infer.geometry.slicing.oriented`)
     orientation: str = "world"

@@ -22,6 +22,7 @@ from mona_kernels.taps import taps
 SLICES = 48  # of a scan, at most: an organ that is in fewer than one of 48 slices is none we know
 FEWEST = 8  # voxels of the coarse copy; less is noise
 
+UNCERTAIN = "the first look is less certain where the organ is than in almost all training scans; check the mask"
 NOTHING = "the first look found no organ in this scan: the window is at the centre of the slices; check the mask"
 
 
@@ -63,8 +64,7 @@ def find_box(logits: Logits, frame: tuple[int, int]) -> Box | None:
         raise ValueError(f"expected logits (n, 2, {LOOK}, {LOOK}), found {logits.shape}")
     picture = _picture(frame)
     rows, columns = (slice(start, start + side) for start, side in picture)  # around it there is nothing to find
-    organ = np.ascontiguousarray((logits[:, 1] > logits[:, 0])[:, rows, columns]).view(np.uint8)
-    keep_largest(organ)
+    organ = organ_of(logits[:, :, rows, columns])
     if int(organ.sum()) < FEWEST:
         return None
     (top, bottom), (left, right) = (
@@ -74,11 +74,25 @@ def find_box(logits: Logits, frame: tuple[int, int]) -> Box | None:
     return Box(top, left, bottom, right)
 
 
-def look(stack: SliceStack, engine: Engine, batch: int = 0) -> Box | None:
-    """Where in the stack's frame the organ is; None if the small network finds none."""
+def organ_of(logits: Logits) -> NDArray[np.uint8]:
+    """1 in the largest connected piece of the organ over all slices, else 0 (n, rows, columns)."""
+    organ = np.ascontiguousarray(logits[:, 1] > logits[:, 0]).view(np.uint8)
+    keep_largest(organ)
+    return organ
+
+
+def certainty(logits: Logits) -> float:
+    """The mean probability in the organ's largest piece; 0 if there is none."""
+    organ = organ_of(logits) > 0
+    chance = 1 / (1 + np.exp(np.clip(logits[:, 0] - logits[:, 1], -80, 80)))
+    return float(chance[organ].mean()) if organ.any() else 0.0
+
+
+def look(stack: SliceStack, engine: Engine, batch: int = 0) -> tuple[Box | None, float]:
+    """Where in the stack's frame the organ is, or None if the small network finds none; and how certain it is."""
     frames, batch = look_frames(stack), batch or engine.batch
-    answers = [engine.run(frames[start : start + batch]) for start in range(0, len(frames), batch)]
-    return find_box(np.concatenate(answers), stack.frame)
+    logits = np.concatenate([engine.run(frames[start : start + batch]) for start in range(0, len(frames), batch)])
+    return find_box(logits, stack.frame), certainty(logits)
 
 
 def _picture(frame: tuple[int, int]) -> list[tuple[int, int]]:

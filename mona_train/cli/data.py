@@ -29,7 +29,9 @@ NAME = typer.Argument(
 SOURCE = typer.Argument(None, metavar="SRC", help="Folder of the data set. Default: $MONA_DATA/NAME, else ./data/NAME.")
 OUT = typer.Option(None, help="Folder for the cache. Default: ./cache/NAME-SIZE.")
 SIZE = typer.Option(
-    None, metavar="N|HxW", help="192: long side of a slice that keeps its shape. 256x256: squeezed. Default: the preset's."
+    None,
+    metavar="N|HxW",
+    help="192: long side of a slice that keeps its shape. 256x256: squeezed. Default: the preset's.",
 )
 PRESET = typer.Option(
     None, help=f"Prepare for `mona train --preset`: {', '.join(PRESETS)}. Default: the one for this machine."

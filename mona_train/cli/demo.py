@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from mona_train.data.case import Adapter
 
 LABELLED = 3 / 24  # patients of the phantom's training set
-STEPS = 750  # of both stages together; the supervised network gets as many
+STEPS = 600  # of both stages together; the supervised network gets as many
+PIXELS = 112  # long side of a slice
 METHODS = {"unet-l": "UNet-L", "mona": "MONA"}
 
 
@@ -40,7 +41,7 @@ def demo(
     (out / "README.txt").write_text("Made by `mona demo`, which replaces this folder.\n", encoding="utf-8")
     typer.echo("drawing 36 phantom hearts, two frames each: 24 training patients, 3 of them labelled")
     adapter, source = locate("phantom")
-    cache = prepare(adapter, source, out / "cache", (80, 80))
+    cache = prepare(adapter, source, out / "cache", pixels=PIXELS)
     results, tiles = {}, []
     for method, title in METHODS.items():
         typer.echo(f"\n{title}, {steps} steps")
@@ -68,24 +69,24 @@ def _config(method: str, seed: int, steps: int) -> Config:
     config = preset("quick", dataset="phantom", method=method, ratio=LABELLED, seed=seed)
     every = Every(validate=max(1, steps // 4), log=10, save=steps)
     kinds = {kind.name: kind.Settings for kind in stages_of(method)}
-    return with_stages(replace(config, size=(80, 80), steps=steps, width=0.5, every=every), kinds)
+    return with_stages(replace(config, pixels=PIXELS, steps=steps, width=0.5, every=every), kinds)
 
 
 def _train(config: Config, folder: Path, adapter: Adapter, source: Path, cache: Cache) -> tuple[dict[str, Any], Any]:
     from lightning_fabric import Fabric
 
     from mona_train.data.resolved import resolve
+    from mona_train.engine.first_look import with_first_look
     from mona_train.engine.session import Data, Session
-    from mona_train.engine.validate import validate
     from mona_train.run.folder import write_config
 
-    resolved = resolve(config, adapter, source, cache)
-    data = Data(config, resolved, cache)
+    resolved, look = with_first_look(config, resolve(config, adapter, source, cache), cache)
+    data = Data(config, resolved, cache, look)
     session = Session(config, folder, data, Fabric(devices=1))
     write_config(config, folder)
-    resolved.write(folder)
+    data.write(folder)
     results = session.run()
-    return results, validate(session.trainer.network, data.test, data.task, session.fabric.device)
+    return results, session.scores(data.test)
 
 
 def _print(results: dict[str, dict[str, Any]]) -> None:

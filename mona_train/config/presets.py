@@ -11,6 +11,8 @@ from typing import Any
 from mona_infer.errors import InputError
 from mona_train.config.schema import Batch, Config, Every, Optimiser
 
+AUTO = "auto"  # precision: that of the processor, see `half_precision`
+
 
 @dataclass(frozen=True)
 class Preset:
@@ -26,6 +28,7 @@ FITTED: dict[str, Any] = {
     "augmentation": "fitted",
     "average": True,
     "post_process": True,
+    "precision": AUTO,
     "optimiser": Optimiser(kind="adamw", lr=1e-3, weight_decay=0.01, power=1.0, warmup=0.005, hold=0.7, over="run"),
     "batch": Batch(6, 6),
     "stages": {
@@ -54,7 +57,22 @@ def preset(name: str, **values: Any) -> Config:
     """The settings of a preset, with some given."""
     if name not in PRESETS:
         raise InputError(f"unknown preset {name!r}; choose one of {', '.join(PRESETS)}")
-    return replace(Config(preset=name, dataset=values.pop("dataset")), **{**PRESETS[name].values, **values})
+    values = {**PRESETS[name].values, **values}
+    if values.get("precision") == AUTO:
+        values["precision"] = half_precision()
+    return replace(Config(preset=name, dataset=values.pop("dataset")), **values)
+
+
+def half_precision() -> str:
+    """bf16 where the processor computes in it: half the time, the same scores (docs/results.md)."""
+    try:
+        import torch
+    except ModuleNotFoundError:  # data can be prepared without it
+        return "32-true"
+    if torch.cuda.is_available():
+        return "bf16-mixed" if torch.cuda.is_bf16_supported() else "16-mixed"
+    has = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    return "bf16-mixed" if has() else "32-true"
 
 
 def with_stages(config: Config, kinds: dict[str, Any]) -> Config:

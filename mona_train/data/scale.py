@@ -35,11 +35,11 @@ def at_one_scale(adapter: Adapter, task: Task, cases: list[Case], pixels: int) -
     if adapter.ruler == "pixels":
         long_side = round(min(pixels, side))
         return replace(task, long_side=long_side), (
-            f"the long side of every slice becomes {long_side} pixels, its shape is kept ({adapter.name} does not always "
-            f"have a spacing; the typical long side is {side:g} pixels)"
+            f"the long side of every slice becomes {long_side} pixels, its shape is kept ({adapter.name} does not "
+            f"always have a spacing; the typical long side is {side:g} pixels)"
         )
     spacing = float(f"{length / min(pixels, side):.3g}")
     return replace(task, spacing=spacing), (
-        f"slices get a spacing of {spacing:g} mm, their shape is kept (the long side of a typical one is {length:.4g} mm "
-        f"in {side:g} pixels, and becomes {length / spacing:.0f})"
+        f"slices get a spacing of {spacing:g} mm, their shape is kept (the long side of a typical one is "
+        f"{length:.4g} mm in {side:g} pixels, and becomes {length / spacing:.0f})"
     )

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from mona_train.data.cache import Cache
 
-MARGIN = 1.5  # times the largest organ of the few labelled patients: others have larger ones, and a network needs context
+MARGIN = (
+    1.5  # times the largest organ of the few labelled patients: others have larger ones, and a network needs context
+)
 WORTHWHILE = 0.6  # of a slice's area: a window that covers more than this saves less than a first look costs
 
 

@@ -1,6 +1,6 @@
 """The teacher: an exponential moving average (EMA) of the student's weights.
 
-It teaches with the statistics of the batch (decision 4): with averaged ones, pseudo-labels are worse than no mixing at all
+It teaches with the statistics of the batch (decision 4): with averaged ones its pseudo-labels are worse than none
 (docs/results.md).  It keeps running statistics for when it answers: those of the batches it saw or, if the run's answer
 is the average (`Config.average`), the average of the student's.
 """

@@ -1,4 +1,4 @@
-"""The first look: a tiny U-Net finds the organ in a whole slice of 64x64, so that the network sees a window around it.
+"""The first look: a tiny U-Net finds the organ in a whole slice of 64x64, and the network sees a window around it.
 
 Trained in two rounds before the run itself: on the labelled slices; then also on its own answers for the training scans
 that it was surest of.  With a single labelled patient the second round is what makes it reliable (docs/results.md).
@@ -21,8 +21,7 @@ from torch import nn
 from mona_infer.engines.base import in_batches
 from mona_infer.errors import InputError
 from mona_infer.geometry.windows import Box, cover
-from mona_infer.segmenting.components import keep_largest
-from mona_infer.segmenting.first_look import coarse, find_box, spread
+from mona_infer.segmenting.first_look import certainty, coarse, find_box, organ_of, spread
 from mona_infer.system.progress import progress
 from mona_infer.task import LOOK
 from mona_train.augment.fitted import Fitted
@@ -42,6 +41,7 @@ WIDTH = 0.25
 STEPS = 500  # of each round
 BATCH = 16
 LR, WEIGHT_DECAY, POWER = 2e-3, 0.01, 0.9
+RARE = 0.02  # of the training scans: where the first look is less certain than in them, the user is warned
 SUREST = 0.75  # of the scans it looked at, those whose organ it is surest of
 # Organs may be anywhere, and a scan may be cropped or have a large field of view.
 VIEWS = Fitted(degrees=25, scale=(0.6, 1.5), shift=0.6, elastic=0.03)
@@ -71,7 +71,10 @@ def with_first_look(
         network = train_first_look(cache, rows, {*resolved.split.labelled, *resolved.split.unlabelled})
         path.parent.mkdir(exist_ok=True)
         checkpoint.save(path, network.state_dict(), {"version": VERSION})
-    return replace(resolved, corners=dict(_corners(cache, resolved, network))), network.eval()
+    seen = list(_seen(cache, resolved, network))
+    least = float(np.quantile([certain for _, _, certain in seen], RARE))
+    task = replace(resolved.task, least_certain=float(f"{least:.3g}"))
+    return replace(resolved, task=task, corners={name: corner for name, corner, _ in seen}), network.eval()
 
 
 def train_first_look(cache: Cache, labelled: Iterable[int], training: set[int]) -> UNet:
@@ -123,12 +126,8 @@ class _Answer:
 
 def _answer(network: UNet, slices: NDArray[np.float32]) -> _Answer | None:
     logits = np.concatenate([answer for _, answer in in_batches(TorchEngine(network), slices)])
-    organ = (logits[:, 1] > logits[:, 0]).astype(np.uint8)
-    keep_largest(organ)
-    if not organ.any():
-        return None
-    chance = 1 / (1 + np.exp(logits[:, 0] - logits[:, 1]))
-    return _Answer(slices, organ.astype(np.float32), float(chance[organ > 0].mean()))
+    organ = organ_of(logits)
+    return _Answer(slices, organ.astype(np.float32), certainty(logits)) if organ.any() else None
 
 
 def _learn(
@@ -168,8 +167,8 @@ def _organs(cache: Cache, case: CachedCase, rows: list[int]) -> NDArray[np.float
     return (coarse((labels > 0).astype(np.float32)) > 0.5).astype(np.float32)
 
 
-def _corners(cache: Cache, resolved: Resolved, network: UNet) -> Iterator[tuple[str, tuple[int, int]]]:
-    """(top, left) of the window in the cached slices, for the cases that are trained on."""
+def _seen(cache: Cache, resolved: Resolved, network: UNet) -> Iterator[tuple[str, tuple[int, int], float]]:
+    """For the cases that are trained on: (top, left) of the window in the cached slices, and how certain it was."""
     engine, window = TorchEngine(network), resolved.task.input_size
     training = {*resolved.split.labelled, *resolved.split.unlabelled}
     for case in cache.cases:
@@ -178,10 +177,10 @@ def _corners(cache: Cache, resolved: Resolved, network: UNet) -> Iterator[tuple[
         rows, columns = cache.frame_of(case)
         frame = rows.stop - rows.start, columns.stop - columns.start
         answers = in_batches(engine, _frames(cache, case, spread(list(case.rows))))
-        box = find_box(np.concatenate([answer for _, answer in answers]), frame)
-        places = cover(box or Box.centre(frame), window, frame)
+        logits = np.concatenate([answer for _, answer in answers])
+        places = cover(find_box(logits, frame) or Box.centre(frame), window, frame)
         top, left = (round(float(np.mean(side))) for side in zip(*places, strict=True))  # of several, the middle
-        yield case.name, (rows.start + top, columns.start + left)
+        yield case.name, (rows.start + top, columns.start + left), certainty(logits)
 
 
 def save_first_look(network: nn.Module, run: Path) -> None:

@@ -173,7 +173,7 @@ class Session:
         if not self.data.val:
             return
         if self._main:
-            scored = self._scores(self.data.val)
+            scored = self.scores(self.data.val)
             report = summary(scored, self.data.task)
             dsc = {name: entry["dsc"] for name, entry in report["classes"].items()}
             metrics.write(number, dsc=report["dsc"], asd=report["asd"], classes=dsc)
@@ -220,7 +220,7 @@ class Session:
             display.say("measuring the last and the best network")
             results["chosen"] = "best"
             self._choose_network(results)
-        task = self._post_process(results)
+        self.data.task = task = self._post_process(results)
         if self.data.val:
             chosen = {name: tensor.clone() for name, tensor in network.state_dict().items()}
             results["validation"] = {"best": self._measure(self.data.val, task)}
@@ -258,12 +258,13 @@ class Session:
         results["post_processing"] = {**chosen, "gains": report, "on": "validation" if self.data.val else "labelled"}
         return task
 
-    def _scores(self, cases: list[Case], task: Task | None = None) -> list[Scored]:
+    def scores(self, cases: list[Case], task: Task | None = None) -> list[Scored]:
+        """Of the network as it is now, with the Task that the run ended with, or another."""
         task, look = task or self.data.task, self.data.look
         return validate(self.trainer.network, cases, task, self.fabric.device, look)
 
     def _measure(self, cases: list[Case], task: Task | None = None) -> dict[str, Any]:
-        return summary(self._scores(cases, task), self.data.task)
+        return summary(self.scores(cases, task), self.data.task)
 
     @contextlib.contextmanager
     def _records(self) -> Iterator[tuple[MetricsLog, Board, Log, Display]]:

@@ -145,7 +145,9 @@ class Trainer:
         for turn, settings, optimiser_ in self._turns:
             for group in optimiser_.param_groups:
                 whole = settings.over == "run"
-                group["lr"] = rate(settings, *((self.number, self.config.steps) if whole else (batch.index, span.steps)))
+                group["lr"] = rate(
+                    settings, *((self.number, self.config.steps) if whole else (batch.index, span.steps))
+                )
             losses = turn.losses(batch)
             weights = self.stage.weights()
             if not losses:
