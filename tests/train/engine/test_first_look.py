@@ -104,6 +104,7 @@ def test_no_organ_of_a_training_scan_is_outside_its_window(looked: Looked) -> No
     assert share_outside(cache, looked.after.corners, task.input_size) == 0
     rows, columns = ((n - side) // 2 for n, side in zip(cache.images.shape[1:], task.input_size, strict=True))
     assert share_outside(cache, dict.fromkeys(training, (rows, columns)), task.input_size) > 0.01
+    assert 0.5 < task.least_certain < 1
     task = replace(task, least_certain=0.0)
     assert replace(looked.after, corners={}, task=task) == looked.before
 
@@ -182,6 +183,21 @@ def test_only_cases_that_are_trained_on_are_looked_at() -> None:
     cache, resolved = cache_of_boxes()
     split = replace(resolved.split, labelled=(1,), unlabelled=(6, 7, 8))
     assert [*corners_of(cache, replace(resolved, split=split))] == ["p00_frame01", "p02_frame01"]
+
+
+def test_the_least_certainty_is_that_of_the_rarest_training_scans(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cache, resolved = cache_of_boxes()
+    certain = np.linspace(0.5, 0.99999, 101)
+    found = [(f"scan{n}", (0, 0), float(c)) for n, c in enumerate(certain)]
+    monkeypatch.setattr(first_look, "_seen", lambda *_: iter(found))
+    monkeypatch.setattr(first_look, "train_first_look", lambda *_: tiny_network())
+    monkeypatch.setattr(first_look, "labels_for_geometry", lambda *_: (0,))
+    config: Any = None
+    after, _ = with_first_look(config, resolved, replace(cache, folder=tmp_path))
+    assert after.task == replace(resolved.task, least_certain=0.51)  # the 2nd percentile, in three digits
+    assert after.corners == {name: (0, 0) for name, *_ in found}
 
 
 # ---- how it is trained
