@@ -48,7 +48,10 @@ VIEWS = Fitted(degrees=25, scale=(0.6, 1.5), shift=0.6, elastic=0.03)
 
 
 def tiny_network() -> UNet:
-    return UNet(2, width=WIDTH)
+    """In one memory layout, trained or read: another adds up in another order, and is saved as other bytes."""
+    network = UNet(2, width=WIDTH)
+    network.to(memory_format=torch.channels_last)
+    return network
 
 
 def with_first_look(
@@ -89,7 +92,6 @@ def train_first_look(cache: Cache, labelled: Iterable[int], training: set[int]) 
     known = len(np.concatenate(slices))
     torch.manual_seed(0)
     network = tiny_network()
-    network.to(memory_format=torch.channels_last)
     steps = progress(_rounds(network, cache, wanted, training, slices, organs, known), 2 * STEPS, "first look")
     for _ in steps:
         pass

@@ -248,7 +248,7 @@ class Session:
             self.trainer.network.load_state_dict(best)
 
     def _post_process(self, results: dict[str, Any]) -> Task:
-        """Chosen on validation patients; without any, on the labelled ones that are labelled in full, if there are any."""
+        """Chosen on validation patients; without any, on those that are labelled in full, if there are any."""
         cases = self.data.val or self.data.labelled
         if not self.config.post_process or not cases:
             return self.data.task
