@@ -94,6 +94,11 @@ def train(
             if not equals:
                 raise InputError(f"expected --set KEY=VALUE, found {setting!r}")
             config = with_value(config, key.strip(), value.strip())
+        if config.pixels and any(setting.partition("=")[0].strip() == "size" for setting in settings):
+            raise InputError(
+                f"size has no effect here: slices keep their shape, with about {config.pixels} pixels along the long "
+                "side; change pixels instead, or add --set pixels=0 to squeeze slices to a size"
+            )
         folder = out or _free_folder(config)
     _run(config, folder, devices=devices, resumed=resume is not None, moved=data if resume else None, profile=profile)
 

@@ -108,9 +108,9 @@ def _rounds(
     known: int,
 ) -> Iterator[int]:
     yield from _learn(network, np.concatenate(slices), np.concatenate(organs), known, 0)
-    answers = []
+    answers, others = [], training - labelled
     for case in cache.cases:
-        rows = [row for row in case.rows if row in training - labelled]
+        rows = [row for row in case.rows if row in others]
         if rows and (answer := _answer(network, _frames(cache, case, spread(rows)))) is not None:
             answers.append(answer)
     limit = np.quantile([a.sure for a in answers], 1 - SUREST) if answers else 1.0

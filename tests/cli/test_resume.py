@@ -17,7 +17,7 @@ import pytest
 import torch
 from helpers.dataset_files import lits
 from helpers.small_runs import write_dataset
-from helpers.train_commands import DATA, RUN, SET, mona, start
+from helpers.train_commands import DATA, RUN, SMALL, mona, setting, start
 
 from mona_train.data.resolved import read_resolved
 from mona_train.export import certify as certificates
@@ -30,7 +30,8 @@ from mona_train.run.folder import read_config
 from mona_train.run.load import load_run
 from mona_train.run.metrics import read
 
-SHORT = [*DATA, "--method", "unet-l", "--ratio", "0.4", "--steps", "4", *SET[:10], "--set", "every.save=1"]
+SHORT = [*DATA, "--method", "unet-l", "--ratio", "0.4", "--steps", "4"]
+SHORT += setting({**SMALL, "batch.labelled": "2", "batch.unlabelled": "6", "every.save": "1"})
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +109,8 @@ def test_int8_of_a_data_set_given_by_path_is_calibrated_on_training_slices(
 ) -> None:
     """The cache is called lits-32x32; export used to look for LiTS17-32x32, and took the slices of the check."""
     lits(tmp_path / "downloads/LiTS17", numbers=(0, 1, 2, 100))  # three to learn from, one to test on
-    words = ["--method", "unet-l", "--ratio", "0.5", "--preset", "quick", "--steps", "2", *SET[:4], "--out", "runs/ct"]
+    words = ["--method", "unet-l", "--ratio", "0.5", "--preset", "quick", "--steps", "2"]
+    words += [*setting(SMALL), "--out", "runs/ct"]
     trained = mona(tmp_path, "train", "--dataset", "downloads/LiTS17", *words)
     assert trained.code == 0, trained.err
     run, real, used = tmp_path / "runs/ct", quantise.to_int8, []
@@ -253,7 +255,7 @@ def test_a_run_that_diverges_stops_in_words_and_keeps_its_last_good_checkpoint(p
     tensors, facts = checkpoint.load(place / "runs/half/checkpoints/last.safetensors")
     checkpoint.save(run / "checkpoints/last.safetensors", tensors, {**facts, "step": 2, "best": None, "metrics": 0})
     good = (run / "checkpoints/last.safetensors").read_bytes()
-    (run / "run.toml").write_text(config.replace("lr = 0.002", "lr = 1e30"))
+    (run / "run.toml").write_text(config.replace("lr = 0.001", "lr = 1e30"))
     assert read_config(run).optimiser.lr == 1e30
     done = mona(place, "train", "--resume", run)
     assert done.code == 1 and "Traceback" not in done.err, done

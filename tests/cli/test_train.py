@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from helpers.small_runs import kept, write_dataset
-from helpers.train_commands import DATA, RUN, SET, SETTINGS, mona, start
+from helpers.train_commands import DATA, RUN, SETTINGS, SMALL, mona, setting, start
 
 from mona_train.cli import train
 from mona_train.config.presets import PRESETS
@@ -161,7 +161,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_step(place: Path) -> None:
     """A step of several seconds; tests/train/engine/test_session.py has the same to the instruction."""
     heavy = {**SETTINGS, "size": "256x256", "width": "2", "batch.unlabelled": "16"}
     folder = place / "runs/twice"
-    process = start(place, *RUN, *(w for k, v in heavy.items() for w in ("--set", f"{k}={v}")), "--out", folder)
+    process = start(place, *RUN, *setting(heavy), "--out", folder)
     while process.poll() is None and not _begun(folder):
         time.sleep(0.01)
     for seconds in (0.5, 0.2):
@@ -258,7 +258,9 @@ def test_what_a_run_leaves_and_says(place: Path, whole: Path) -> None:
 @pytest.mark.parametrize(("tests", "words"), [(1, "no validation cases"), (0, "no cases to measure on")])
 def test_without_validation_the_last_network_is_taken_and_it_says_so(tests: int, words: str, tmp_path: Path) -> None:
     write_dataset(tmp_path / "hearts", 4, tests)  # too few to spare one
-    done = mona(tmp_path, *DATA, "--method", "unet-l", "--ratio", "0.5", "--steps", "2", *SET[:4], "--out", "run")
+    done = mona(
+        tmp_path, *DATA, "--method", "unet-l", "--ratio", "0.5", "--steps", "2", *setting(SMALL), "--out", "run"
+    )
     assert done.code == 0, done.err
     said = " ".join(done.out.split())  # lines may be broken anywhere
     assert words in said and "the last network is taken" in said
@@ -349,7 +351,7 @@ def test_semi_supervised_learning_without_unlabelled_slices_is_refused_before_it
     method: str, ratio: list[str], place: Path
 ) -> None:
     before = {*place.glob("runs/*")}
-    done = mona(place, *DATA, "--method", method, *ratio, *SET[:4])
+    done = mona(place, *DATA, "--method", method, *ratio, *setting(SMALL))
     assert done.code == 2 and done.err.count("\n") == 1
     assert "--ratio" in done.err and "unet-f" in done.err
     assert {*place.glob("runs/*")} == before
