@@ -62,13 +62,14 @@ def demo(
 
 
 def _config(method: str, seed: int, steps: int) -> Config:
-    from mona_train.config.presets import preset, with_stages
+    from mona_train.config.presets import preferred_pretraining, preset, with_stages
     from mona_train.config.schema import Every
-    from mona_train.methods.registry import stages_of
+    from mona_train.methods.registry import first_stage, stages_of
 
-    config = preset("quick", dataset="phantom", method=method, ratio=LABELLED, seed=seed)
+    pretrain = first_stage(method, "default", preferred_pretraining("quick"))
+    config = preset("quick", dataset="phantom", method=method, pretrain=pretrain, ratio=LABELLED, seed=seed)
     every = Every(validate=max(1, steps // 4), log=10, save=steps)
-    kinds = {kind.name: kind.Settings for kind in stages_of(method)}
+    kinds = {kind.name: kind.Settings for kind in stages_of(method, pretrain)}
     return with_stages(replace(config, pixels=PIXELS, steps=steps, width=0.5, every=every), kinds)
 
 

@@ -62,9 +62,9 @@ def train(
     """Train a network from many scans and few labels, evaluate it, and save it in a run folder."""
     from mona_train.config.default_preset import default_preset
     from mona_train.config.presets import preset as preset_of
-    from mona_train.config.presets import with_stages
+    from mona_train.config.presets import preferred_pretraining, with_stages
     from mona_train.config.toml import with_value
-    from mona_train.methods.registry import stages_of
+    from mona_train.methods.registry import first_stage, stages_of
     from mona_train.run.folder import read_config
 
     if "help" in (method, dataset):
@@ -81,6 +81,7 @@ def train(
         name, why = (preset, "") if preset else default_preset()
         if why and _first_here():
             typer.echo(f"preset {name}: {why}")
+        pretrain = first_stage(method, pretrain, preferred_pretraining(str(name)))
         values: dict[str, Any] = {"method": method, "pretrain": pretrain, "seed": seed, "split_seed": split_seed}
         values |= {"dataset": dataset, "ratio": ratio, "data": str(data) if data else None}
         kinds = {kind.name: kind.Settings for kind in stages_of(method, pretrain)}

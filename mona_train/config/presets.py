@@ -18,6 +18,7 @@ AUTO = "auto"  # precision: that of the processor, see `half_precision`
 class Preset:
     summary: str  # one line
     values: dict[str, Any]
+    pretrain: str = "default"  # of a method with pre-training: its own, or another stage
 
 
 # What docs/results.md measured: slices at one scale, the organ in the middle, one orientation; labelled slices pasted
@@ -73,6 +74,10 @@ def half_precision() -> str:
         return "bf16-mixed" if torch.cuda.is_bf16_supported() else "16-mixed"
     has = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
     return "bf16-mixed" if has() else "32-true"
+
+
+def preferred_pretraining(name: str) -> str:
+    return PRESETS[name].pretrain if name in PRESETS else "default"
 
 
 def with_stages(config: Config, kinds: dict[str, Any]) -> Config:
