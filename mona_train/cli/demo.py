@@ -76,13 +76,14 @@ def _config(method: str, seed: int, steps: int) -> Config:
 def _train(config: Config, folder: Path, adapter: Adapter, source: Path, cache: Cache) -> tuple[dict[str, Any], Any]:
     from lightning_fabric import Fabric
 
+    from mona_train.data.contrast import with_contrast
     from mona_train.data.resolved import resolve
     from mona_train.engine.first_look import with_first_look
     from mona_train.engine.session import Data, Session
     from mona_train.run.folder import write_config
 
     resolved, look = with_first_look(config, resolve(config, adapter, source, cache), cache)
-    data = Data(config, resolved, cache, look)
+    data = Data(config, with_contrast(resolved, cache), cache, look)
     session = Session(config, folder, data, Fabric(devices=1))
     write_config(config, folder)
     data.write(folder)

@@ -14,6 +14,7 @@ from mona_infer.geometry.slicing import slicing
 from mona_infer.task import Task
 from mona_train.data.case import Adapter, Case
 
+CONTRAST = 1.0, 99.0  # percentiles of what the network sees: MR intensities differ from scan to scan
 SAMPLED = 16  # scans whose shape and spacing are looked at
 
 
@@ -31,7 +32,8 @@ def at_one_scale(adapter: Adapter, task: Task, cases: list[Case], pixels: int) -
         sides.append(max(rows, columns))
         lengths.append(max(rows * down, columns * across))
     side, length = float(np.median(sides)), float(np.median(lengths))
-    task = replace(task, orientation=adapter.orientation, mask_order=1)
+    contrast = CONTRAST if task.intensity.rule == "minmax" else None  # CT has units
+    task = replace(task, orientation=adapter.orientation, mask_order=1, contrast=contrast)
     if adapter.ruler == "pixels":
         long_side = round(min(pixels, side))
         return replace(task, long_side=long_side), (
