@@ -125,10 +125,11 @@ def resumed_with(before: Resolved, run: Path, data: Path, cache: Cache) -> Resol
 
 def check_settings(before: Resolved, config: Config, run: Path) -> None:
     """Settings that the split and the Task depend on cannot change in the middle of a run."""
+    started = {"pixels": 0, **before.asked}  # runs of older versions had no `pixels`
     for name, now in _asked(config).items():
-        if now != before.asked.get(name, 0 if name == "pixels" else None):  # runs of older versions had no `pixels`
+        if now != started.get(name):
             raise InputError(
-                f"{run / 'run.toml'} says {name} = {now}, but the run was started with {before.asked.get(name)}; "
+                f"{run / 'run.toml'} says {name} = {now}, but the run was started with {started.get(name)}; "
                 "change it back or start a new run (if the data has moved, use --data FOLDER)"
             )
 

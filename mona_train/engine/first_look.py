@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from mona_infer.engines.base import in_batches
+from mona_infer.errors import InputError
 from mona_infer.geometry.slicing import spread
 from mona_infer.geometry.windows import Box, cover
 from mona_infer.segmenting.first_look import certainty, coarse, find_box, organ_of
@@ -48,7 +49,10 @@ VIEWS = Fitted(degrees=25, scale=(0.6, 1.5), shift=0.6, elastic=0.03)
 
 
 def tiny_network() -> UNet:
-    return UNet(2, width=WIDTH)
+    """In one memory layout, trained or read: another adds up in another order, and is saved as other bytes."""
+    network = UNet(2, width=WIDTH)
+    network.to(memory_format=torch.channels_last)
+    return network
 
 
 def with_first_look(
@@ -65,9 +69,8 @@ def with_first_look(
     rows = labels_for_geometry(config, cache)
     facts = [VERSION, content_of(cache), rows]
     path = cache.folder / "looks" / f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]}.safetensors"
-    network = tiny_network()
     if path.exists():
-        network.load_state_dict(checkpoint.load(path)[0])
+        network = _read(path, "delete it, and the next run trains it again")
     else:
         network = train_first_look(cache, rows, {*resolved.split.labelled, *resolved.split.unlabelled})
         path.parent.mkdir(exist_ok=True)
@@ -90,7 +93,6 @@ def train_first_look(cache: Cache, labelled: Iterable[int], training: set[int]) 
     known = len(np.concatenate(slices))
     torch.manual_seed(0)
     network = tiny_network()
-    network.to(memory_format=torch.channels_last)
     steps = progress(_rounds(network, cache, wanted, training, slices, organs, known), 2 * STEPS, "first look")
     for _ in steps:
         pass
@@ -190,7 +192,15 @@ def save_first_look(network: nn.Module, run: Path) -> None:
 
 def load_first_look(run: Path) -> UNet:
     """The first look of a run."""
+    return _read(run / FILE, f"delete it and run `mona train --resume {run}`, which makes it again")
+
+
+def _read(path: Path, remedy: str) -> UNet:
     network = tiny_network()
-    network.load_state_dict(checkpoint.load(run / FILE)[0])
+    try:
+        network.load_state_dict(checkpoint.load(path)[0])
+    except (InputError, RuntimeError) as error:  # torch's, on tensors of another network
+        why = str(error).splitlines()[0]
+        raise InputError(f"{path} is missing, damaged or not a first look ({why}); {remedy}") from error
     network.eval()
     return network

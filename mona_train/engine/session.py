@@ -249,10 +249,10 @@ class Session:
             self.trainer.network.load_state_dict(best)
 
     def _post_process(self, results: dict[str, Any]) -> Task:
-        """Chosen on validation patients; without any, on the labelled ones."""
-        if not self.config.post_process:
-            return self.data.task
+        """Chosen on validation patients; without any, on those that are labelled in full, if there are any."""
         cases = self.data.val or self.data.labelled
+        if not self.config.post_process or not cases:
+            return self.data.task
         task, report = choose_post_processing(self.data.task, lambda task: self._measure(cases, task))
         names = {c.id: c.name for c in task.classes}
         chosen = {rule: [names[label] for label in getattr(task, rule)] for rule in RULES}

@@ -12,7 +12,7 @@ from mona_infer import Segmenter, Volume
 from mona_infer.geometry.stack import SliceStack
 from mona_infer.models.file import opened
 from mona_infer.segmenter import PLANNED
-from mona_infer.segmenting.first_look import NOTHING
+from mona_infer.segmenting.first_look import NOTHING, UNCERTAIN
 from mona_infer.system.memory_budget import TooLarge, resident
 
 AFFINE = np.diag([1.5, 1.5, 8.0, 1.0])
@@ -124,6 +124,17 @@ def test_without_an_organ_the_window_is_at_the_centre_and_the_user_is_told():
     assert found.box is None
     assert found.stack.frame == (80, 96)
     assert found.stack.windows == ((16, 28),)
+
+
+def test_the_user_is_told_of_a_look_less_certain_than_in_training():
+    """How certain the bright block's network is depends on the blocks' brightness alone."""
+    volume = Volume(heart(), AFFINE)
+    told = {
+        least: segmenter(replace(LOOKING, least_certain=least)).segment(volume).warnings for least in (0.0, 0.5, 1.0)
+    }
+    assert told == {0.0: (), 0.5: (), 1.0: (UNCERTAIN,)}
+    nothing = Volume(np.full((120, 100, 9), 7, np.int16), AFFINE)
+    assert segmenter(replace(LOOKING, least_certain=1.0)).segment(nothing).warnings == (NOTHING,)  # one is enough
 
 
 def test_an_organ_larger_than_the_window_is_seen_by_several():

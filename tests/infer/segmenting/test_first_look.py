@@ -9,7 +9,7 @@ from helpers.orientations import TURNS, restored, rotation
 from mona_infer import Volume
 from mona_infer.geometry.stack import SliceStack
 from mona_infer.geometry.windows import Box
-from mona_infer.segmenting.first_look import FEWEST, SLICES, find_box, look, look_frames
+from mona_infer.segmenting.first_look import FEWEST, SLICES, certainty, find_box, look, look_frames
 from mona_infer.task import CARDIAC, LOOK
 
 LONG = replace(CARDIAC, long_side=192, window=(96, 96), first_look=True)
@@ -53,7 +53,9 @@ def test_an_organ_is_found_where_it_is(task, shape, spacing):
     _, height, width = shape
     organ = slice(height // 4, height // 2), slice(width // 2, 3 * width // 4)
     stack = SliceStack(scan(shape, (slice(1, shape[0] - 1), *organ), spacing), task)
-    found = look(stack, Bright())
+    found, certain = look(stack, Bright())
+    assert found is not None
+    assert 0.5 < certain < 1
     wanted = edges(stack, organ)
     pixel = max(stack.frame) / LOOK  # of the coarse copy
     assert np.abs(np.array(found) - wanted).max() <= pixel + 1
@@ -96,23 +98,24 @@ def test_one_scan_in_48_orders_has_one_box():
     affine = np.eye(4)
     affine[:3, :3] = rotation(10, -20, 30) @ np.diag([1.5, 1.5, 8.0])
     voxels = scan().voxels
-    boxes = {look(SliceStack(Volume(*restored(voxels, affine, axes, flips)), LONG), Bright()) for axes, flips in TURNS}
-    assert len(boxes) == 1
-    assert None not in boxes
+    stacks = (SliceStack(Volume(*restored(voxels, affine, axes, flips)), LONG) for axes, flips in TURNS)
+    ((box, certain),) = {look(stack, Bright()) for stack in stacks}
+    assert box is not None
+    assert certain > 0.5
 
 
 def test_crops_and_padding_move_the_box_with_the_organ():
     """In millimetres the window sees the same part of the patient, to a coarse pixel, whatever is around it."""
     volume = scan(spacing=(1.5, 1.5, 8.0))  # a pixel of the scan is one of the frame
     stack = SliceStack(volume, SPACED)
-    base = np.array(look(stack, Bright()))
+    base = np.array(look(stack, Bright())[0])
     for rows, columns in (((20, 10), (60, 20)), ((-40, -50), (-10, -90)), ((30, -70), (-80, 0))):
         slices = volume.voxels.transpose(2, 1, 0)
         cut = slices[:, max(0, rows[0]) : 200 - max(0, rows[1]), max(0, columns[0]) : 160 - max(0, columns[1])]
         around = [(0, 0), *((max(0, -a), max(0, -b)) for a, b in (rows, columns))]
         moved = Volume(np.pad(cut, around).transpose(2, 1, 0), volume.affine)
         other = SliceStack(moved, SPACED)
-        found = np.add(look(other, Bright()), [rows[0], columns[0], rows[0], columns[0]])
+        found = np.add(look(other, Bright())[0], [rows[0], columns[0], rows[0], columns[0]])
         pixel = max(*stack.frame, *other.frame) / LOOK
         assert np.abs(found - base).max() <= pixel + 1
 
@@ -138,6 +141,17 @@ def test_the_box_is_in_the_frames_pixels_rounded_outwards():
     assert find_box(logits, (100, 100)) == Box(48, 51, 54, 57)  # 48.4, 51.6, 53.1, 56.25
     assert find_box(logits, (64, 32)) == Box(31, 17, 34, 20)  # the picture begins at column 16
     assert find_box(logits, (7, 64)) == Box(3, 33, 6, 36)  # it begins at row 28
+
+
+def test_certainty_is_the_mean_probability_in_the_largest_piece():
+    assert certainty(blobs()) == 0
+    one, other = blobs((1, 10, 20, 4)), blobs((1, 10, 20, 4), (4, 40, 50, 3))
+    assert certainty(one) == pytest.approx(1 / (1 + np.exp(-2)))
+    other[4] *= 5  # surer, but not the organ
+    assert certainty(other) == pytest.approx(certainty(one))
+    other[1, 1, 10:14, 20:22] = 0  # half of the organ: 1 above the background, not 2
+    assert certainty(other) == pytest.approx((1 / (1 + np.exp(-2)) + 1 / (1 + np.exp(-1))) / 2)
+    assert certainty(1000 * one) == 1  # no overflow
 
 
 def test_too_few_voxels_and_what_is_outside_the_picture_are_nothing():

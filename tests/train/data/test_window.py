@@ -1,4 +1,4 @@
-"""A window holds all labelled foreground with room around it, and no more than it must."""
+"""A window holds all labelled foreground with room around it, and no more than it must; so does one around an organ."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mona_infer.task import centred
-from mona_train.data.window import centred_window
+from mona_train.data.window import centred_window, organ_window
 
 
 def cache_with(size, *pixels):
@@ -101,3 +101,84 @@ def test_all_foreground_is_inside_and_the_next_smaller_would_not_do(rows, column
         if smaller >= 1:
             other = (smaller, columns) if axis == 0 else (rows, smaller)
             assert smaller < share * side or not holds(other)
+
+
+# ---- slices that keep their shape
+
+
+def cache_at_scale(size, *boxes, frames=(None, None, None)):
+    """Three cases of three slices, all labelled: each box is (row, top, left, height, width)."""
+    labels = np.zeros((9, *size), np.uint8)
+    for n, (row, top, left, height, width) in enumerate(boxes):
+        labels[row, top : top + height, left : left + width] = 1 + n % 3
+    entries = [replace(case, frame=frame) for case, frame in zip(cases(3, 1, slices=3), frames, strict=True)]
+    return replace(cache_of(entries), images=np.zeros((9, *size), np.uint16), labels=labels)
+
+
+ALL = range(9)
+
+
+@pytest.mark.parametrize(
+    ("organ", "side"),
+    [
+        ((40, 40), 64),  # 60
+        ((42, 42), 64),  # 63
+        ((43, 20), 80),  # 64.5: the larger of height and width
+        ((20, 43), 80),
+        ((64, 64), 96),  # 96, which is a multiple already
+        ((1, 1), 16),
+    ],
+    ids=str,
+)
+def test_the_window_is_half_as_large_again_as_the_organ_in_a_multiple_of_16(organ, side):
+    window, look, said = organ_window(cache_at_scale((300, 200), (4, 7, 11, *organ)), ALL)
+    assert (window, look) == ((side, side), True)
+    assert said == (
+        f"organs of labelled patients are up to {max(organ)} pixels wide: "
+        f"the network sees {side}x{side} around them, found by a first look"
+    )
+
+
+def test_an_organ_is_what_all_slices_of_a_case_show_and_the_largest_one_counts():
+    apart = (0, 10, 10, 30, 20), (2, 10, 40, 30, 20)  # 50 wide together
+    assert organ_window(cache_at_scale((300, 300), *apart), ALL)[0] == (80, 80)
+    other_case = (0, 10, 10, 30, 20), (3, 10, 240, 30, 24)  # far from each other, but 24 wide at most
+    assert organ_window(cache_at_scale((300, 300), *other_case), ALL)[0] == (48, 48)
+    assert organ_window(cache_at_scale((300, 300), *apart, *other_case), ALL)[0] == (80, 80)
+
+
+def test_other_rows_do_not_count():
+    cache = cache_at_scale((300, 300), (0, 10, 10, 20, 20), (1, 10, 10, 100, 100), (8, 0, 0, 120, 120))
+    assert organ_window(cache, [0, 2, 3])[0] == (32, 32)
+
+
+def test_rounding_in_the_last_bit_does_not_widen_the_window():
+    """1.1 * 80 is 88, not 88.00000000000001."""
+    assert organ_window(cache_at_scale((300, 300), (0, 0, 0, 80, 8)), ALL, margin=1.1, multiple=8)[0] == (88, 88)
+
+
+@pytest.mark.parametrize(
+    ("organ", "frames", "expected"),
+    [
+        (42, (None, None, None), (64, 64)),  # 64 * 64 = 4096, and 60 % of 100 * 104 are 6240
+        (53, (None, None, None), (112, 112)),  # 80 * 80 = 6400: whole slices, in multiples of 16
+        (30, (None, None, None), (48, 48)),
+        (30, ((60, 60), (90, 90), (99, 99)), (112, 112)),  # 48 * 48 = 2304, and 60 % of 60 * 60 are 2160
+        (30, ((64, 60), (10, 10), (10, 10)), (112, 112)),  # 2304 is exactly 60 % of 3840
+        (30, ((65, 60), (10, 10), (10, 10)), (48, 48)),  # of the cases with an organ alone
+    ],
+)
+def test_where_organs_fill_the_slices_the_network_sees_all_of_them(organ, frames, expected):
+    window, look, said = organ_window(cache_at_scale((100, 104), (1, 20, 20, organ, organ), frames=frames), ALL)
+    assert (window, look) == (expected, expected != (112, 112))
+    if not look:
+        assert (
+            said
+            == f"organs of labelled patients are up to {organ} pixels wide: the network sees whole slices, in 112x112"
+        )
+
+
+@pytest.mark.parametrize("rows", [(), (0, 1), ALL], ids=str)
+def test_without_an_organ_the_network_sees_whole_slices(rows):
+    found = organ_window(cache_at_scale((64, 81), *([(5, 1, 1, 9, 9)] if rows != ALL else [])), rows)
+    assert found == ((64, 96), False, "the network sees whole slices, in 64x96")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -61,6 +61,18 @@ def test_the_rate_falls_by_its_power_and_warms_up_from_the_first_step() -> None:
     warm = replace(settings, warmup=0.1, power=2.0)
     for t in (0, 4, 9, 10, 60):
         assert rate(warm, t, 100) == pytest.approx(0.01 * min(1.0, (t + 1) / 10) * (1 - t / 100) ** 2)
+
+
+def test_the_rate_is_held_and_then_falls_over_the_rest() -> None:
+    settings = Optimiser(lr=0.01, power=1.0, warmup=0.1, hold=0.6)
+    rates = [rate(settings, t, 100) / 0.01 for t in range(100)]
+    assert rates[:10] == pytest.approx([(t + 1) / 10 for t in range(10)])  # the warm-up is part of it
+    assert {*rates[10:61]} == {1.0}
+    assert rates[61:] == pytest.approx([1 - n / 40 for n in range(1, 40)])
+    curved = replace(settings, power=0.9)
+    assert rate(curved, 80, 100) == pytest.approx(0.01 * 0.5**0.9)
+    always = replace(settings, hold=1.0)
+    assert {rate(always, t, 100) for t in (10, 60, 99)} == {0.01}
 
 
 # --- teachers
@@ -207,6 +219,18 @@ def test_the_second_stage_starts_at_its_own_first_step_from_the_student(probes: 
     assert torch.equal(seen["student"], student) and torch.equal(seen["teacher"], student)
     assert seen["index"] == 0 and trainer.rate == pytest.approx(0.1)
     assert seen["batch"] == (7, 0)  # all labelled: the sum of both
+
+
+@pytest.mark.parametrize("over", ["stage", "run"])
+def test_stages_have_schedules_of_their_own_or_share_one(probes: Config, over: Literal["stage", "run"]) -> None:
+    """Eight steps: in one schedule, half of them held; in two, half of each stage's four."""
+    config = replace(probes, optimiser=replace(probes.optimiser, hold=0.5, over=over))
+    trainer, seen = trainer_of(config), []
+    for _ in range(8):
+        trainer.step()
+        seen.append(trainer.rate / 0.1)
+    alone = [1, 1, 1, 0.5]
+    assert seen == pytest.approx([1, 1, 1, 1, 1, 0.75, 0.5, 0.25] if over == "run" else alone * 2)
 
 
 def test_methods_are_made_of_their_stages() -> None:

@@ -13,24 +13,32 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.small_runs import TASK, kept, small_cache, small_config, small_split
+from helpers.small_runs import PATIENTS, TASK, kept, small_cache, small_config, small_split
 from helpers.trainers import case_of
 from lightning_fabric import Fabric
 from torch import nn
 
+from mona_infer.task import Task
 from mona_train.config.schema import Config, Every
 from mona_train.data.case import Case
 from mona_train.engine import session
 from mona_train.engine.session import Interrupted, Session
 from mona_train.engine.validate import summary, validate
+from mona_train.export.parity import read_parity
 from mona_train.run import checkpoint
 from mona_train.run.checkpoint import weights_hash
+from mona_train.run.folder import write_config
+from mona_train.run.load import load_run
 from mona_train.run.metrics import read
 
 
-def session_of(config: Config, folder: Path, *, val: int = 1, test: int = 0) -> Session:
+def session_of(config: Config, folder: Path, *, val: int = 1, test: int = 0, labelled: int = 1) -> Session:
     cases = [case_of(n) for n in range(val + test)]
-    data: Any = SimpleNamespace(cache=small_cache(), split=small_split(), task=TASK, val=cases[:val], test=cases[val:])
+    parts = {"val": cases[:val], "test": cases[val:], "labelled": [case_of(PATIENTS + n) for n in range(labelled)]}
+    resolved = SimpleNamespace(corners={})
+    data: Any = SimpleNamespace(
+        cache=small_cache(), split=small_split(), task=TASK, resolved=resolved, look=None, **parts
+    )
     return Session(config, folder, data, Fabric(devices=1, accelerator="cpu"), quiet=True)
 
 
@@ -55,9 +63,9 @@ def test_the_best_network_is_chosen_by_validation_of_the_last_stage(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """method 1.5.6: best validation DSC for every method, never by test cases; the first of equals."""
-    # after steps 2 to 8 (pre-training) and 10 to 16; then last and best on validation cases, and the test cases
+    # after steps 2 to 8 (pre-training) and 10 to 16; then best and last on validation cases, and the test cases
     config = replace(small_config(), every=Every(validate=2, log=4, save=16))
-    scores = [0.9, 0.8, 0.95, 0.99, 0.2, 0.6, 0.6, 0.5, 0.5, 0.6, 0.7]
+    scores = [0.9, 0.8, 0.95, 0.99, 0.2, 0.6, 0.6, 0.5, 0.6, 0.5, 0.7]
     asked = scripted(monkeypatch, scores)
     results = session_of(config, tmp_path, test=1).run()
     assert results["best"] == {"step": 12, "dsc": 0.6} and results["chosen"] == "best"
@@ -65,7 +73,7 @@ def test_the_best_network_is_chosen_by_validation_of_the_last_stage(
     assert results["test"]["dsc"] == 0.7
     weights, cases = zip(*asked, strict=True)
     assert cases == ("heart0",) * 10 + ("heart1",)  # test cases once, at the very end
-    assert weights[8] == weights[7] and weights[9] == weights[10] == weights[5]
+    assert weights[9] == weights[7] and weights[8] == weights[10] == weights[5]
     tensors, facts = checkpoint.load(tmp_path / "checkpoints" / "best.safetensors")
     assert weights_hash(checkpoint.unpack("student.unet", tensors)) == weights[5] and facts["step"] == 12
     assert json.loads((tmp_path / "results.json").read_text()) == results
@@ -78,6 +86,87 @@ def test_without_validation_cases_the_last_network_is_it(tmp_path: Path) -> None
     assert (results["chosen"], results["best"]) == ("last", None) and "validation" not in results
     assert not (tmp_path / "checkpoints" / "best.safetensors").exists()
     assert results["test"] == summary(validate(run.trainer.network, [case_of(0)], TASK, torch.device("cpu")), TASK)
+
+
+# ---- the average, and post-processing
+
+
+AVERAGING = Every(validate=2, log=4, save=16)
+
+
+@pytest.mark.parametrize(("teacher", "student", "chosen"), [(0.7, 0.6, "teacher"), (0.6, 0.7, "student")])
+def test_of_the_best_checkpoint_the_better_network_is_the_answer(
+    teacher: float, student: float, chosen: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Validations see the average; at the end the student of the best step is measured too.  Exported is what won."""
+    config = replace(small_config("unet-l", steps=6, average=True), every=AVERAGING)
+    best = max(teacher, student)
+    # after steps 2, 4 and 6; the best step's teacher and student; best and last; the test case
+    asked = scripted(monkeypatch, [0.1, 0.7, 0.3, teacher, student, best, 0.3, 0.2])
+    write_config(config, tmp_path)
+    results = session_of(config, tmp_path, test=1).run()
+    assert results["best"] == {"step": 4, "dsc": 0.7} and results["chosen"] == "best"
+    assert results["average"] == {"teacher": teacher, "student": student} and results["network"] == chosen
+    tensors, facts = checkpoint.load(tmp_path / "checkpoints" / "best.safetensors")
+    assert facts["answers"] == "teacher" and facts["step"] == 4
+    of = {name: weights_hash(checkpoint.unpack(f"{name}.unet", tensors)) for name in ("teacher", "student")}
+    weights = [weights for weights, _ in asked]
+    assert of["teacher"] != of["student"] and weights[3:5] == [of["teacher"], of["student"]]
+    assert weights[1] == of["teacher"] and weights[5] == weights[7] == of[chosen] and weights[6] == weights[2]
+    assert load_run(tmp_path).weights == of[chosen] == read_parity(tmp_path / "parity.npz").weights
+    # a run that has not finished answers with its average
+    (tmp_path / "results.json").unlink()
+    assert load_run(tmp_path).weights == of["teacher"]
+
+
+def test_without_validation_cases_the_last_average_is_it(tmp_path: Path) -> None:
+    config = replace(small_config("unet-l", steps=4, average=True), every=AVERAGING)
+    write_config(config, tmp_path)
+    run = session_of(config, tmp_path, val=0, test=1)
+    results = run.run()
+    assert (results["chosen"], results["network"]) == ("last", "teacher") and "average" not in results
+    tensors, _ = checkpoint.load(tmp_path / "checkpoints" / "last.safetensors")
+    assert load_run(tmp_path).weights == weights_hash(checkpoint.unpack("teacher.unet", tensors))
+
+
+@pytest.mark.parametrize(("val", "on", "case"), [(1, "validation", "heart0"), (0, "labelled", f"heart{PATIENTS}")])
+def test_post_processing_is_chosen_at_the_end_and_becomes_part_of_the_task(
+    val: int, on: str, case: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """On validation cases, or without any on labelled ones; all that is measured afterwards has it."""
+    config = replace(small_config("unet-l", steps=2, post_process=True), every=AVERAGING)
+    write_config(config, tmp_path)
+    chosen = replace(TASK, keep_largest=(2,), fill_holes=(3, 1))
+    measured: list[tuple[str, Task]] = []
+
+    def choose(task: Task, measure: Any) -> tuple[Task, dict[str, Any]]:
+        assert task == TASK
+        measure(replace(task, keep_largest=(1,)))
+        measured.append(("chosen", task))
+        return chosen, {"without": 0.5}
+
+    def watched(network: nn.Module, cases: list[Case], task: Task, *more: Any) -> list[Any]:
+        measured.extend((case.name, task) for case in cases)
+        return validate(network, cases, task, *more)
+
+    monkeypatch.setattr(session, "choose_post_processing", choose)
+    monkeypatch.setattr(session, "validate", watched)
+    results = session_of(config, tmp_path, val=val, test=1).run()
+    names = {"keep_largest": ["Myo"], "fill_holes": ["LV", "RV"]}
+    assert results["post_processing"] == {**names, "gains": {"without": 0.5}, "on": on}
+    start = measured.index((case, replace(TASK, keep_largest=(1,))))
+    assert measured[start + 1] == ("chosen", TASK)
+    after = ["heart0", "heart0", "heart1"] if val else ["heart0"]  # best, last and the test case
+    assert measured[start + 2 :] == [(name, chosen) for name in after]
+    assert load_run(tmp_path).task == chosen == read_parity(tmp_path / "parity.npz").task
+
+
+def test_without_any_case_to_choose_on_there_is_no_post_processing(tmp_path: Path) -> None:
+    """No volume is labelled in full: LiTS leaves out slices that show no body."""
+    config = replace(small_config("unet-l", steps=2, post_process=True), every=AVERAGING)
+    write_config(config, tmp_path)
+    results = session_of(config, tmp_path, val=0, test=1, labelled=0).run()
+    assert "post_processing" not in results and load_run(tmp_path).task == TASK
 
 
 class Died(BaseException):

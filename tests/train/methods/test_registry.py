@@ -5,6 +5,7 @@ import pytest
 from mona_infer.errors import InputError
 from mona_train.methods.acr import ACR
 from mona_train.methods.glcon import GLCon
+from mona_train.methods.mean_teacher import MeanTeacher
 from mona_train.methods.registry import method_named, methods, pretraining, stages_of
 from mona_train.methods.supervised import Supervised
 
@@ -14,7 +15,8 @@ def test_pretraining_is_kept_left_out_or_put_before_another_method():
     assert stages_of("mona", "none") == (ACR,)
     assert stages_of("mona", "glcon") == (GLCon, ACR)
     assert stages_of("unet-l", "glcon") == (GLCon, Supervised)
-    assert list(pretraining()) == ["glcon"]
+    assert stages_of("mean-teacher", "supervised") == (Supervised, MeanTeacher)
+    assert list(pretraining()) == ["glcon", "supervised"]
 
 
 def test_every_method_says_what_it_is():
@@ -26,5 +28,5 @@ def test_every_method_says_what_it_is():
 def test_unknown_names_are_answered_with_the_known_ones():
     with pytest.raises(InputError, match=r"unknown method 'monna'; did you mean mona\? choose one of .*unet-l"):
         method_named("monna")
-    with pytest.raises(InputError, match="unknown pre-training 'moco'; choose 'none' or 'glcon'"):
+    with pytest.raises(InputError, match="unknown pre-training 'moco'; choose 'none' or 'glcon' or 'supervised'"):
         stages_of("mona", "moco")

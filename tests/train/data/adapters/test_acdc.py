@@ -1,5 +1,7 @@
 """ACDC in both its layouts: the challenge's NIfTI files and the HDF5 files of semi-supervised work."""
 
+from dataclasses import replace
+
 import nibabel as nib
 import numpy as np
 import pytest
@@ -9,13 +11,17 @@ from helpers.dataset_files import (
     acdc_h5,
     mask,
     nnunet,
+    save,
     save_as_acdc,
     scan,
 )
 
 from mona_infer.errors import InputError
 from mona_infer.geometry.align import on_grid_of
+from mona_infer.geometry.stack import SliceStack
+from mona_infer.task import CARDIAC
 from mona_train.data.adapters import adapter_named, recognise
+from mona_train.data.prepare import STEPS, prepare
 
 
 def test_acdc_frames_are_renumbered_as_in_the_published_lists(tmp_path):
@@ -98,6 +104,37 @@ def test_both_layouts_of_acdc_give_the_same_slices(tmp_path):
             same_image, same_label = slices_of(other[name], adapter.task(tmp_path))
             assert label.tobytes() == same_label.tobytes() and label.shape == (5, 10, 12)
             assert np.abs(image - same_image).max() < 1e-6
+
+
+def test_at_one_scale_all_layouts_are_one_cache_with_slices_upright(tmp_path):
+    """Slices are 10x12 as stored: a quarter turn, and the long side is upright; nothing is resampled at 12 pixels."""
+    layouts = [
+        acdc_challenge(tmp_path / "nifti"),  # an affine that a tool made up
+        acdc_challenge(tmp_path / "challenge", write=save_as_acdc),  # diag(-, -, +), as the real ones
+        acdc_h5(tmp_path / "h5"),
+        acdc_h5(tmp_path / "cut", volumes=False),
+    ]
+    for n, folder in enumerate(layouts):
+        cache = prepare(adapter_named("acdc"), folder, tmp_path / f"cache{n}", pixels=12)
+        assert (cache.task.long_side, cache.task.orientation) == (12, "portrait")
+        assert {case.frame for case in cache.cases} == {(12, 10)}
+        for case in cache.cases:
+            patient, frame = int(case.name[7:10]), int(case.name[-2:]) - 1
+            images, labels = (np.rot90(v.transpose(2, 1, 0), axes=(1, 2)) for v in (
+                scan([patient, frame]), mask(10 * patient + frame)
+            ))  # fmt: skip
+            rows, label_rows = list(case.rows), list(case.label_rows.values())
+            assert np.abs(cache.images[rows] / STEPS - images / 255).max() < 1e-4
+            assert np.array_equal(cache.labels[label_rows], labels)
+
+
+@pytest.mark.parametrize("write", [save, save_as_acdc])
+def test_upright_slices_of_acdc_stay_as_they_are_stored(tmp_path, write):
+    voxels = scan(1, (10, 12, 5))
+    write(tmp_path / "patient001" / "patient001_frame01.nii.gz", voxels)
+    for task in (adapter_named("acdc").task(tmp_path), replace(CARDIAC, long_side=12, orientation="portrait")):
+        stack = SliceStack(cases_of("acdc", tmp_path)["patient001_frame01"].image(), task)
+        assert np.array_equal(stack.slicing.view(voxels), voxels.transpose(2, 1, 0))
 
 
 def test_acdc_h5_tells_its_parts_and_that_millimetres_are_nominal(tmp_path):
