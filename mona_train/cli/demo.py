@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from mona_train.data.case import Adapter
 
 LABELLED = 3 / 24  # patients of the phantom's training set
-STEPS = 600  # of both stages together; the supervised network gets as many
-PIXELS = 112  # long side of a slice
+STEPS = 700  # of both stages together; the supervised network gets as many
+PIXELS = 80  # long side of a slice
 METHODS = {"unet-l": "UNet-L", "mona": "MONA"}
 
 
@@ -70,7 +70,8 @@ def _config(method: str, seed: int, steps: int) -> Config:
     config = preset("quick", dataset="phantom", method=method, pretrain=pretrain, ratio=LABELLED, seed=seed)
     every = Every(validate=max(1, steps // 4), log=10, save=steps)
     kinds = {kind.name: kind.Settings for kind in stages_of(method, pretrain)}
-    return with_stages(replace(config, pixels=PIXELS, steps=steps, width=0.5, every=every), kinds)
+    config = replace(config, pixels=PIXELS, steps=steps, width=0.5, every=every, pretrain_share=0.5)
+    return with_stages(config, kinds)
 
 
 def _train(config: Config, folder: Path, adapter: Adapter, source: Path, cache: Cache) -> tuple[dict[str, Any], Any]:
