@@ -19,7 +19,7 @@ LARGEST = 16384  # side of a slice
 LOOK = 64  # side of the picture in which the first look finds the organ
 # Keys that came later than the first models, and what their absence means.
 LATER: dict[str, Any] = {"window": None, "spacing": None, "long_side": None, "first_look": False}
-LATER |= {"least_certain": 0.0, "orientation": "world", "keep_largest": (), "fill_holes": ()}
+LATER |= {"contrast": None, "least_certain": 0.0, "orientation": "world", "keep_largest": (), "fill_holes": ()}
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,9 @@ class Task:
     spacing: float | None = None
     long_side: int | None = None
     size: tuple[int, int] = (256, 256)
+    # Percentiles of what the windows show that become 0 and 1, after `intensity`.  A bright spot elsewhere in the scan
+    # then no longer darkens the organ.  None: as they are.
+    contrast: tuple[float, float] | None = None
     # What the network sees: a window of this size around the organ if there is a first look, else windows over the
     # whole slice; of a squeezed slice its centre (see `centred`), or all of it if None.
     window: tuple[int, int] | None = None
@@ -109,6 +112,8 @@ class Task:
             centred(self.size, self.input_size)  # refuses a window that does not fit
             if self.first_look:
                 raise InputError(f"task {self.name}: a first look needs slices whose shape is kept")
+        if self.contrast is not None and (self.squeezed or not 0 <= self.contrast[0] < self.contrast[1] <= 100):
+            raise InputError(f"task {self.name}: contrast needs two percentiles and a scale, found {self.contrast}")
         if self.orientation not in ORIENTATIONS:
             raise InputError(
                 f"task {self.name}: unknown orientation {self.orientation!r}; choose {', '.join(ORIENTATIONS)}"
@@ -164,6 +169,9 @@ class Task:
                 if values.get(key) is not None:
                     rows, columns = values[key]
                     values[key] = (int(rows), int(columns))
+            if values.get("contrast") is not None:
+                low, high = values["contrast"]
+                values["contrast"] = (float(low), float(high))
             for key in ("keep_largest", "fill_holes"):
                 values[key] = tuple(int(n) for n in values.get(key, ()))
             values["seen"] = {str(k): (float(a), float(b)) for k, (a, b) in values.get("seen", {}).items()}

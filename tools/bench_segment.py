@@ -1,11 +1,14 @@
 """`mona segment` against the bare runtime and against the published PyTorch code, and the best engine settings.
 
     python tools/bench_segment.py [--model MODEL.onnx] [--quick] [engines|volumes]
+    python tools/bench_segment.py --model MODEL.onnx looks
 
 engines: milliseconds per slice for different threads, batches, graph optimisations, layouts and OpenVINO, one changed
 at a time.  volumes: `mona segment` on a cardiac stack and on a CT, each in its own process, against the bare session on
 the same slices and against the published test script.  Only results that agree are timed.  Without --model, the network
-is the paper's U-Net with random weights: its output is noise, but it takes the same time.
+is the paper's U-Net with random weights: its output is noise, but it takes the same time.  looks: `mona segment` with an
+exported model that has a first look, against bare sessions that do the same looks; the model's certificate must have
+passed.
 """
 
 from __future__ import annotations
@@ -192,6 +195,37 @@ def bench_volumes(path: Path, folder: Path, names: list[str], runs: int) -> bool
     return good
 
 
+def bench_looks(path: Path, folder: Path, runs: int) -> bool:
+    """Whether `mona segment` stays within the limits of bare sessions that do both looks."""
+    from measuring import console
+
+    from mona_infer.models.file import read_model
+
+    model = read_model(path)
+    if model.first_look is None or not model.facts["certificate"]["passed"]:
+        raise SystemExit(f"{path} has no first look, or its certificate did not pass")
+    good = True
+    for name, (shape, spacing) in VOLUMES.items():
+        given = folder / f"{name}.nii.gz"
+        scan(given, shape, spacing)
+        found: dict[str, list[dict[str, float]]] = {"mona": [], "bare": []}
+        for _ in range(runs):
+            for how, each in found.items():
+                out = folder / f"{name}-{how}.nii.gz"
+                part = [sys.executable, __file__, "--part", how, str(path), str(given), str(out)]
+                done = subprocess.run(part, capture_output=True, text=True, check=True)
+                each.append(json.loads(done.stdout.splitlines()[-1]))
+        seconds = {how: min(one["seconds"] for one in each) for how, each in found.items()}
+        megabytes = {how: max(one["megabytes"] for one in each) for how, each in found.items()}
+        ratio, most = seconds["mona"] / seconds["bare"], LIMITS[name][0]
+        good &= ratio <= most
+        console.print(
+            f"{name}, {'x'.join(map(str, shape))}, both looks: mona {seconds['mona']:.2f} s, {megabytes['mona']:.0f} MB; "
+            f"bare {seconds['bare']:.2f} s, {megabytes['bare']:.0f} MB: {ratio:.2f} times (at most {most})"
+        )
+    return good
+
+
 def part_mona(model: Path, given: Path, out: Path) -> float:
     """The command itself, from reading to writing; timing starts once its libraries are loaded."""
     import onnxruntime  # noqa: F401
@@ -205,14 +239,22 @@ def part_mona(model: Path, given: Path, out: Path) -> float:
 
 
 def part_bare(model: Path, given: Path, out: Path) -> float:
-    """Only a session, on slices that are already in memory in the network's format."""
+    """Only a session, or one for each look, on slices that are already in memory in the network's format."""
     from mona_infer.geometry.stack import SliceStack
     from mona_infer.io.read import read_volume
     from mona_infer.models.file import read_model
+    from mona_infer.segmenting.first_look import find_box, look_frames
 
     content = read_model(model)
-    slices = [part[:, None] for _, part in SliceStack(read_volume(given), content.task).batches(4)]
+    stack, frames = SliceStack(read_volume(given), content.task), None
+    if content.first_look is not None:
+        frames = look_frames(stack)[:, None]
+        (answer,) = session(content.first_look.content).run(None, {"slices": frames})
+        stack = stack.aimed_at(find_box(answer, stack.frame))
+    slices = [part[:, None] for _, part in stack.batches(4)]
     start = time.perf_counter()
+    if content.first_look is not None:
+        session(content.first_look.content).run(None, {"slices": frames})
     run = session(content.content).run
     for part in slices:
         run(None, {"slices": part})
@@ -260,8 +302,8 @@ def _cores() -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=("engines", "volumes", "all"), default="all")
-    parser.add_argument("--model", type=Path, help="an exported model for the engines table")
+    parser.add_argument("what", nargs="?", choices=("engines", "volumes", "looks", "all"), default="all")
+    parser.add_argument("--model", type=Path, help="an exported model for the engines table and for looks")
     parser.add_argument("--quick", action="store_true", help="few slices, one run, only the small volume")
     parser.add_argument("--part", nargs=4, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -276,6 +318,8 @@ def main() -> None:
     good = True
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        if args.what == "looks":
+            sys.exit(0 if bench_looks(args.model, folder, 3) else 1)
         if args.what != "volumes":
             for model in [args.model] if args.model else [random_model(folder, side) for side in (256, 96)]:
                 bench_engines(model, 4 if args.quick else 16, 1 if args.quick else 7)

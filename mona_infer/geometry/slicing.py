@@ -7,6 +7,7 @@ or sign.  World coordinates are NIfTI's RAS+: x increases to the patient's right
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +43,12 @@ class Slicing:
         """A quarter turn counter-clockwise in the plane, as numpy.rot90: the last column becomes the first row."""
         (slices, rows, columns), (along, down, across) = self.axes, self.flips
         return Slicing((slices, columns, rows), (along, not across, down))
+
+
+def spread(slices: Sequence[int], most: int = 48) -> list[int]:
+    """At most 48 evenly spaced slices, both ends among them: an organ that lies between two of them is none we know."""
+    places = np.linspace(0, len(slices) - 1, min(most, len(slices)))
+    return [slices[int(place)] for place in np.rint(places)]
 
 
 def slicing(affine: NDArray[np.float64], rule: str, fallback: str = "inferior-superior") -> Slicing:

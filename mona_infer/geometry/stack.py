@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mona_infer.geometry.intensity import intensity_range, normalise
+from mona_infer.geometry.intensity import contrast_of, intensity_range, normalise
 from mona_infer.geometry.probabilities import STEPS, Logits
 from mona_infer.geometry.scaled import Scaled
-from mona_infer.geometry.slicing import oriented
+from mona_infer.geometry.slicing import oriented, spread
 from mona_infer.geometry.squeezed import Squeezed
 from mona_infer.geometry.windows import Box
 from mona_infer.task import Task
@@ -91,6 +92,7 @@ class SliceStack:
     def aimed_at(self, box: Box | None) -> SliceStack:
         """The same scan seen through windows that see `box` (frame pixels); None: through one at the centre."""
         aimed = copy.copy(self)
+        aimed.__dict__.pop("contrast", None)
         aimed._preparation = self._prepared(Box.centre(self.frame) if box is None else box)
         return aimed
 
@@ -107,7 +109,19 @@ class SliceStack:
 
     def read(self, start: int, stop: int) -> NDArray[np.float32]:
         """Slices start..stop as network input (slices * windows, rows, columns) in 0..1, slice by slice."""
+        pictures = self._windows(start, stop)
+        return pictures if self.contrast is None else normalise(pictures, *self.contrast)
+
+    def _windows(self, start: int, stop: int) -> NDArray[np.float32]:
         return self._preparation.inputs(self._values(start, stop, self._preparation.part))
+
+    @cached_property
+    def contrast(self) -> tuple[float, float] | None:
+        """What becomes 0 and 1 of the values that the windows show, if the Task asks for it."""
+        if self.task.contrast is None:
+            return None
+        shown = [self._windows(k, k + 1) for k in spread(range(len(self)))]
+        return contrast_of(np.concatenate(shown), self.task.contrast)
 
     def read_whole(self, start: int, stop: int) -> NDArray[np.float32]:
         """Slices start..stop in 0..1 at the network's scale (n, *frame), not cut to windows."""

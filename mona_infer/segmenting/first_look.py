@@ -5,13 +5,12 @@ Training and `mona segment` both call `look_frames` and `find_box`, so they cann
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
 from mona_infer.engines.base import Engine
 from mona_infer.geometry.probabilities import Logits
+from mona_infer.geometry.slicing import spread
 from mona_infer.geometry.stack import SliceStack
 from mona_infer.geometry.windows import Box
 from mona_infer.segmenting.components import keep_largest
@@ -19,7 +18,6 @@ from mona_infer.task import LOOK
 from mona_kernels.native import resample
 from mona_kernels.taps import taps
 
-SLICES = 48  # of a scan, at most: an organ that is in fewer than one of 48 slices is none we know
 FEWEST = 8  # voxels of the coarse copy; less is noise
 
 UNCERTAIN = "the first look is less certain where the organ is than in almost all training scans; check the mask"
@@ -37,12 +35,6 @@ def look_frames(stack: SliceStack) -> NDArray[np.float32]:
     for n, k in enumerate(chosen):
         frames[n, rows, columns] = stack.read_at((rows.stop - rows.start, columns.stop - columns.start), k, k + 1)[0]
     return frames
-
-
-def spread(slices: Sequence[int]) -> list[int]:
-    """Evenly spaced slices, both ends among them."""
-    places = np.linspace(0, len(slices) - 1, min(SLICES, len(slices)))
-    return [slices[int(place)] for place in np.rint(places)]
 
 
 def coarse(values: NDArray[np.float32]) -> NDArray[np.float32]:

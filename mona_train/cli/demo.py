@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from mona_train.data.case import Adapter
 
 LABELLED = 3 / 24  # patients of the phantom's training set
-STEPS = 600  # of both stages together; the supervised network gets as many
-PIXELS = 112  # long side of a slice
+STEPS = 700  # of both stages together; the supervised network gets as many
+PIXELS = 80  # long side of a slice
 METHODS = {"unet-l": "UNet-L", "mona": "MONA"}
 
 
@@ -62,26 +62,29 @@ def demo(
 
 
 def _config(method: str, seed: int, steps: int) -> Config:
-    from mona_train.config.presets import preset, with_stages
+    from mona_train.config.presets import preferred_pretraining, preset, with_stages
     from mona_train.config.schema import Every
-    from mona_train.methods.registry import stages_of
+    from mona_train.methods.registry import first_stage, stages_of
 
-    config = preset("quick", dataset="phantom", method=method, ratio=LABELLED, seed=seed)
+    pretrain = first_stage(method, "default", preferred_pretraining("quick"))
+    config = preset("quick", dataset="phantom", method=method, pretrain=pretrain, ratio=LABELLED, seed=seed)
     every = Every(validate=max(1, steps // 4), log=10, save=steps)
-    kinds = {kind.name: kind.Settings for kind in stages_of(method)}
-    return with_stages(replace(config, pixels=PIXELS, steps=steps, width=0.5, every=every), kinds)
+    kinds = {kind.name: kind.Settings for kind in stages_of(method, pretrain)}
+    config = replace(config, pixels=PIXELS, steps=steps, width=0.5, every=every, pretrain_share=0.5)
+    return with_stages(config, kinds)
 
 
 def _train(config: Config, folder: Path, adapter: Adapter, source: Path, cache: Cache) -> tuple[dict[str, Any], Any]:
     from lightning_fabric import Fabric
 
+    from mona_train.data.contrast import with_contrast
     from mona_train.data.resolved import resolve
     from mona_train.engine.first_look import with_first_look
     from mona_train.engine.session import Data, Session
     from mona_train.run.folder import write_config
 
     resolved, look = with_first_look(config, resolve(config, adapter, source, cache), cache)
-    data = Data(config, resolved, cache, look)
+    data = Data(config, with_contrast(resolved, cache), cache, look)
     session = Session(config, folder, data, Fabric(devices=1))
     write_config(config, folder)
     data.write(folder)

@@ -61,10 +61,10 @@ def train(
 ) -> None:
     """Train a network from many scans and few labels, evaluate it, and save it in a run folder."""
     from mona_train.config.default_preset import default_preset
+    from mona_train.config.presets import preferred_pretraining, with_stages
     from mona_train.config.presets import preset as preset_of
-    from mona_train.config.presets import with_stages
     from mona_train.config.toml import with_value
-    from mona_train.methods.registry import stages_of
+    from mona_train.methods.registry import first_stage, stages_of
     from mona_train.run.folder import read_config
 
     if "help" in (method, dataset):
@@ -81,6 +81,7 @@ def train(
         name, why = (preset, "") if preset else default_preset()
         if why and _first_here():
             typer.echo(f"preset {name}: {why}")
+        pretrain = first_stage(method, pretrain, preferred_pretraining(str(name)))
         values: dict[str, Any] = {"method": method, "pretrain": pretrain, "seed": seed, "split_seed": split_seed}
         values |= {"dataset": dataset, "ratio": ratio, "data": str(data) if data else None}
         kinds = {kind.name: kind.Settings for kind in stages_of(method, pretrain)}
@@ -241,6 +242,7 @@ def _processes(devices: int) -> dict[str, Any]:
 
 
 def _data(config: Config, folder: Path, resumed: bool, moved: Path | None) -> Data:
+    from mona_train.data.contrast import with_contrast
     from mona_train.data.prepare import prepare
     from mona_train.data.resolved import check_settings, find_cache, find_data, read_resolved, resolve, resumed_with
     from mona_train.engine.first_look import with_first_look
@@ -260,7 +262,7 @@ def _data(config: Config, folder: Path, resumed: bool, moved: Path | None) -> Da
     cache = prepare(adapter, source, place, config.size, pixels=config.pixels)
     resolved = resumed_with(before, folder, source, cache) if before else resolve(config, adapter, source, cache)
     resolved, look = with_first_look(config, resolved, cache, folder if resumed else None)
-    return Data(config, resolved, cache, look)
+    return Data(config, with_contrast(resolved, cache), cache, look)
 
 
 def _cost(session: Session) -> str:

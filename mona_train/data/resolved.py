@@ -44,6 +44,7 @@ class Resolved:
     asked: dict[str, Any]
     geometry: str = ""  # scale and window, and why, in words
     corners: dict[str, tuple[int, int]] = field(default_factory=dict)  # case -> top, left of its window in the cache
+    levels: dict[str, tuple[float, float]] = field(default_factory=dict)  # case -> the values that become 0 and 1
 
     @property
     def dataset(self) -> str:
@@ -63,7 +64,7 @@ class Resolved:
     def write(self, run: Path) -> None:
         facts = {"format": FORMAT, "adapter": self.adapter, "data": str(self.data), "cache": str(self.cache)}
         facts |= {"content": self.content, "asked": self.asked, "task": json.loads(self.task.to_json())}
-        facts |= {"geometry": self.geometry, "corners": self.corners}
+        facts |= {"geometry": self.geometry, "corners": self.corners, "levels": self.levels}
         write_text(run / FILE, json.dumps({**facts, "split": asdict(self.split)}) + "\n")
 
 
@@ -87,6 +88,7 @@ def read_resolved(run: Path) -> Resolved | None:
             asked=dict(facts["asked"]),
             geometry=str(facts.get("geometry", "")),
             corners={str(name): (int(top), int(left)) for name, (top, left) in facts.get("corners", {}).items()},
+            levels={str(name): (float(low), float(high)) for name, (low, high) in facts.get("levels", {}).items()},
         )
     except FileNotFoundError:
         return None

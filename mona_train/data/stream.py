@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from mona_infer.geometry.intensity import normalise
 from mona_infer.system.memory_budget import memory_budget
 from mona_train.data.cache import Cache
 from mona_train.data.prepare import STEPS
@@ -72,6 +73,7 @@ class Crop:
 
     size: tuple[int, int]
     corners: NDArray[np.int64]  # (rows of the cache, 2): top and left, possibly negative
+    levels: NDArray[np.float32] | None = None  # (rows of the cache, 2): the values that become 0 and 1
 
     def of(self, array: NDArray[Any], rows: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[Any]:
         """Some rows of a cached array, cut out; `places` are the rows of the cache whose corners they have."""
@@ -82,6 +84,10 @@ class Crop:
             right, end = max(left, 0), min(left + self.size[1], width)
             if down < up and right < end:
                 out[n, down - top : up - top, right - left : end - left] = array[row, down:up, right:end]
+        if self.levels is None or array.dtype != np.uint16:  # labels have no intensities
+            return out
+        for picture, (low, high) in zip(out, self.levels[places], strict=True):
+            picture[:] = np.rint(STEPS * normalise(picture / np.float32(STEPS), float(low), float(high)))
         return out
 
 
@@ -185,6 +191,7 @@ def streams(
     budget: int | None = None,
     window: tuple[int, int] | None = None,
     corners: Mapping[str, tuple[int, int]] | None = None,
+    levels: Mapping[str, tuple[float, float]] | None = None,
     margin: int = 0,
 ) -> tuple[LabelledStream, UnlabelledStream | None]:
     """Both streams of a run, with batch[0] labelled and batch[1] unlabelled slices per step.
@@ -194,12 +201,13 @@ def streams(
     `budget` is the number of bytes that each array may take on the device; by default a quarter of the free memory.
     With a `window` (rows, columns), batches contain only that part of the slices, and only it is kept on the device:
     the slice's centre, or where `corners` (case -> top, left) place it.  `margin` pixels are added on all four sides,
-    so that a rotation brings in the scan and not black corners.
+    so that a rotation brings in the scan and not black corners.  `levels` are the intensities of each case that become
+    0 and 1.
     """
     device = torch.device(device)
     if budget is None:
         budget = (torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else memory_budget()) // 4
-    crop = crop_of(cache, window, corners or {}, margin)
+    crop = crop_of(cache, window, corners, levels, margin)
     labelled = Order(len(split.labelled), batch[0], seed=seed, stream=LABELLED, rank=rank, world_size=world_size)
     with_labels = LabelledStream(cache, split.labelled, crop, labelled, device, budget)
     if not split.unlabelled:
@@ -209,16 +217,21 @@ def streams(
 
 
 def crop_of(
-    cache: Cache, window: tuple[int, int] | None, corners: Mapping[str, tuple[int, int]] | None = None, margin: int = 0
+    cache: Cache,
+    window: tuple[int, int] | None,
+    corners: Mapping[str, tuple[int, int]] | None = None,
+    levels: Mapping[str, tuple[float, float]] | None = None,
+    margin: int = 0,
 ) -> Crop:
     """What batches contain of each cached slice; see `streams`."""
     height, width = cache.images.shape[1:]
     rows, columns = window or (height, width)
     middle = (height - rows) // 2, (width - columns) // 2
-    places = np.empty((len(cache.images), 2), np.int64)
+    places, ends = np.empty((len(cache.images), 2), np.int64), np.zeros((len(cache.images), 2), np.float32)
     for case in cache.cases:
         places[case.first : case.first + case.slices] = (corners or {}).get(case.name, middle)
-    return Crop((rows + 2 * margin, columns + 2 * margin), places - margin)
+        ends[case.first : case.first + case.slices] = (levels or {}).get(case.name, (0, 1))
+    return Crop((rows + 2 * margin, columns + 2 * margin), places - margin, ends if levels else None)
 
 
 def step_generator(seed: int, rank: int, step: int) -> torch.Generator:

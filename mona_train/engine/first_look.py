@@ -20,8 +20,9 @@ from torch import nn
 
 from mona_infer.engines.base import in_batches
 from mona_infer.errors import InputError
+from mona_infer.geometry.slicing import spread
 from mona_infer.geometry.windows import Box, cover
-from mona_infer.segmenting.first_look import certainty, coarse, find_box, organ_of, spread
+from mona_infer.segmenting.first_look import certainty, coarse, find_box, organ_of
 from mona_infer.system.progress import progress
 from mona_infer.task import LOOK
 from mona_train.augment.fitted import Fitted

@@ -94,7 +94,8 @@ class Data:
 class Session:
     def __init__(self, config: Config, folder: Path, data: Data, fabric: Fabric, *, quiet: bool = False) -> None:
         self.config, self.folder, self.data, self.fabric = config, folder, data, fabric
-        self.trainer = Trainer(config, data.cache, data.split, data.task, fabric, data.resolved.corners)
+        resolved = data.resolved
+        self.trainer = Trainer(config, data.cache, data.split, data.task, fabric, resolved.corners, resolved.levels)
         if data.look is not None:
             data.look.to(fabric.device)
         self.best: dict[str, Any] | None = None  # {"step", "dsc"} of the best validation of the last stage

@@ -6,7 +6,7 @@ which are in the checkpoint; random draws are keyed by (seed, rank, step).  So a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -65,9 +65,11 @@ class Trainer:
         split: Split,
         task: Task,
         fabric: Fabric,
-        corners: dict[str, tuple[int, int]] | None = None,
+        corners: Mapping[str, tuple[int, int]] | None = None,
+        levels: Mapping[str, tuple[float, float]] | None = None,
     ) -> None:
-        self.config, self.task, self.fabric, self._corners = config, task, fabric, corners or {}
+        self.config, self.task, self.fabric = config, task, fabric
+        self._corners, self._levels = corners, levels
         self.processes: Distributed = ManyProcesses() if fabric.world_size > 1 else SingleProcess()
         self.device = fabric.device
         self._cache, self._split = cache, split
@@ -216,6 +218,7 @@ class Trainer:
             device=self.device,
             window=self.task.window,
             corners=self._corners,
+            levels=self._levels,
             margin=self._margin,
         )
         if not kind.unlabelled:

@@ -36,7 +36,7 @@ def calibration_slices(folder: Path, trained: Trained, parity: Parity) -> NDArra
             "run is needed for the check; export fp32 or fp16, or add a validation or test case to the data set"
         )
     chosen = rows[np.unique(np.linspace(0, len(rows) - 1, CALIBRATION).round().astype(np.int64))]
-    crop = crop_of(cache, trained.task.window, resolved.corners)
+    crop = crop_of(cache, trained.task.window, resolved.corners, resolved.levels)
     return intensities(crop.of(cache.images, chosen, chosen))
 
 

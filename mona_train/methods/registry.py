@@ -54,6 +54,11 @@ def stages_of(method: str, pretrain: str = "default") -> tuple[type[Stage], ...]
     return known[pretrain], stages[-1]
 
 
+def first_stage(method: str, asked: str, preferred: str) -> str:
+    """The pre-training that was asked for; by default what the preset prefers, for a method that has one."""
+    return preferred if asked == "default" and len(method_named(method).stages) > 1 else asked
+
+
 def _modules() -> list[Any]:
     names = [module.name for module in pkgutil.iter_modules(package.__path__)]
     return [importlib.import_module(f"{__package__}.{name}") for name in names if name != "registry"]

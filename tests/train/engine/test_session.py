@@ -35,7 +35,7 @@ from mona_train.run.metrics import read
 def session_of(config: Config, folder: Path, *, val: int = 1, test: int = 0, labelled: int = 1) -> Session:
     cases = [case_of(n) for n in range(val + test)]
     parts = {"val": cases[:val], "test": cases[val:], "labelled": [case_of(PATIENTS + n) for n in range(labelled)]}
-    resolved = SimpleNamespace(corners={})
+    resolved = SimpleNamespace(corners={}, levels={})
     data: Any = SimpleNamespace(
         cache=small_cache(), split=small_split(), task=TASK, resolved=resolved, look=None, **parts
     )
