@@ -6,9 +6,9 @@
 engines: milliseconds per slice for different threads, batches, graph optimisations, layouts and OpenVINO, one changed
 at a time.  volumes: `mona segment` on a cardiac stack and on a CT, each in its own process, against the bare session on
 the same slices and against the published test script.  Only results that agree are timed.  Without --model, the network
-is the paper's U-Net with random weights: its output is noise, but it takes the same time.  looks: `mona segment` with an
-exported model that has a first look, against bare sessions that do the same looks; the model's certificate must have
-passed.
+is the paper's U-Net with random weights: its output is noise, but it takes the same time.  looks: `mona segment` with
+an exported model that has a first look, against bare sessions that do the same looks; the model's certificate must
+have passed.
 """
 
 from __future__ import annotations
@@ -220,8 +220,9 @@ def bench_looks(path: Path, folder: Path, runs: int) -> bool:
         ratio, most = seconds["mona"] / seconds["bare"], LIMITS[name][0]
         good &= ratio <= most
         console.print(
-            f"{name}, {'x'.join(map(str, shape))}, both looks: mona {seconds['mona']:.2f} s, {megabytes['mona']:.0f} MB; "
-            f"bare {seconds['bare']:.2f} s, {megabytes['bare']:.0f} MB: {ratio:.2f} times (at most {most})"
+            f"{name}, {'x'.join(map(str, shape))}, both looks: mona {seconds['mona']:.2f} s, "
+            f"{megabytes['mona']:.0f} MB; bare {seconds['bare']:.2f} s, {megabytes['bare']:.0f} MB: "
+            f"{ratio:.2f} times (at most {most})"
         )
     return good
 
