@@ -6,7 +6,7 @@ with one grid; `weak`, `diffeo` and `equivariance` draw geometries; `intensity` 
 aligned; `paste` mixes slices.
 """
 
-from mona_train.augment.augmentation import Augmentation, Kind
+from mona_train.augment.augmentation import Augmentation
 from mona_train.augment.cutmix import Mix, cutmix
 from mona_train.augment.diffeo import diffeo
 from mona_train.augment.equivariance import Equivariance, equivariance
@@ -17,6 +17,7 @@ from mona_train.augment.paste import Pairs, bidirectional, copy_paste
 from mona_train.augment.published import PUBLISHED, Published
 from mona_train.augment.sampling import SamplingGrid, View
 from mona_train.augment.weak import weak
+from mona_train.config.schema import AugmentationKind
 
 __all__ = [
     "ACR",
@@ -27,7 +28,6 @@ __all__ = [
     "Fitted",
     "Geometry",
     "Jitter",
-    "Kind",
     "Mix",
     "Pairs",
     "Published",
@@ -47,6 +47,6 @@ __all__ = [
 ]
 
 
-def augmentation_of(kind: Kind, *, mirrors: bool = False) -> Augmentation:
+def augmentation_of(kind: AugmentationKind, *, mirrors: bool = False) -> Augmentation:
     """The augmentation of a run.  `mirrors` also allows mirror images and quarter turns; the published one has them."""
     return PUBLISHED if kind == "published" else Fitted(mirrors)

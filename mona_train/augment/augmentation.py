@@ -7,7 +7,7 @@ that what rotates or moves into the window is the slice itself and not black.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Generator, Tensor
@@ -19,7 +19,6 @@ from mona_train.augment.geometry import Geometry
 from mona_train.augment.intensity import Strength
 from mona_train.augment.sampling import View
 
-Kind = Literal["published", "fitted"]
 Device: TypeAlias = torch.device | str
 
 

@@ -39,10 +39,12 @@ def train(
         None, help=f"One of {', '.join(PRESETS)}. Default: gpu if there is a GPU, otherwise cpu."
     ),
     pretrain: str = typer.Option(
-        "default", help="Pre-training: the method's own by default, 'none', or one that `--method help` lists."
+        "default", help="Pre-training: 'none', or a stage that `--method help` lists. Default: the preset's."
     ),
     principles: str | None = typer.Option(
-        None, metavar="A,B", help="Which of tailness, consistency and diversity to use; '' for none. Default: all."
+        None,
+        metavar="A,B",
+        help="Which of tailness, consistency and diversity to use; '' for none. Default: the preset's.",
     ),
     steps: int | None = typer.Option(None, help="Total number of steps, over all stages. Default: set by the preset."),
     seed: int = typer.Option(0, help="Seed for weights, batches and augmentation."),

@@ -10,12 +10,12 @@ from typing import Any, Literal, get_args
 
 from mona_infer.errors import InputError
 from mona_kernels import Kernels
-from mona_train.augment import Kind
 from mona_train.config.toml import within
 
 LARGEST = 4096  # side of a slice
 STRIDE = 16  # the U-Net halves a slice four times
 WIDEST = 16  # times the paper's U-Net: 4,096 channels at its deepest level, 2 GB of weights
+AugmentationKind = Literal["published", "fitted"]  # here, because mona_train.augment imports torch
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")  # of lightning-fabric those that keep weights in 32 bit
 
 
@@ -65,7 +65,9 @@ class Config:
     size: tuple[int, int] = (256, 256)  # that slices are squeezed to, rows x columns
     pixels: int = 0  # instead: long side of a typical slice; every slice keeps its shape, at one scale
     window: str = "full"  # what the network sees of a slice: full, auto (where the organ is), or rows x columns
-    augmentation: Kind = "published"  # "fitted": stronger, for slices with one orientation and the organ at the centre
+    augmentation: AugmentationKind = (
+        "published"  # "fitted": stronger, for slices with one orientation and the organ at the centre
+    )
     mirrors: bool = False  # mirror images and quarter turns in "fitted"; "published" always has them
     width: float = 1.0  # multiplies the U-Net's channels
     steps: int = 60_000  # of all stages together
@@ -97,8 +99,9 @@ class Config:
             raise InputError(f"expected a precision among {', '.join(PRECISIONS)}, found {self.precision!r}")
         if self.kernels not in get_args(Kernels):
             raise InputError(f"expected kernels among {', '.join(get_args(Kernels))}, found {self.kernels!r}")
-        if self.augmentation not in get_args(Kind):
-            raise InputError(f"expected an augmentation among {', '.join(get_args(Kind))}, found {self.augmentation!r}")
+        if self.augmentation not in get_args(AugmentationKind):
+            known = ", ".join(get_args(AugmentationKind))
+            raise InputError(f"expected an augmentation among {known}, found {self.augmentation!r}")
         if any(side % 16 for side in self.size):
             raise InputError(f"expected a size in multiples of 16 (the U-Net halves it four times), found {self.size}")
         if not all(16 <= side <= LARGEST for side in self.size):

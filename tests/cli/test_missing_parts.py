@@ -71,7 +71,7 @@ def test_data_sets_are_prepared_and_checked_without_torch(tmp_path):
     for words in (["prepare", "mine"], ["info", "mine"], ["check", "mine"]):
         done = mona(tmp_path, ",".join(TRAINING), "data", *words)
         assert done.returncode == 0, done.stderr
-    assert (tmp_path / "cache" / "mine-128x128").is_dir()
+    assert (tmp_path / "cache" / "mine-256").is_dir()
 
 
 @pytest.mark.parametrize("command", ["check", "prepare", "info"])

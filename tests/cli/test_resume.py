@@ -109,7 +109,7 @@ def test_int8_of_a_data_set_given_by_path_is_calibrated_on_training_slices(
 ) -> None:
     """The cache is called lits-32x32; export used to look for LiTS17-32x32, and took the slices of the check."""
     lits(tmp_path / "downloads/LiTS17", numbers=(0, 1, 2, 100))  # three to learn from, one to test on
-    words = ["--method", "unet-l", "--ratio", "0.5", "--preset", "quick", "--steps", "2"]
+    words = ["--method", "unet-l", "--ratio", "0.5", "--preset", "paper", "--steps", "2"]
     words += [*setting(SMALL), "--out", "runs/ct"]
     trained = mona(tmp_path, "train", "--dataset", "downloads/LiTS17", *words)
     assert trained.code == 0, trained.err
@@ -255,7 +255,7 @@ def test_a_run_that_diverges_stops_in_words_and_keeps_its_last_good_checkpoint(p
     tensors, facts = checkpoint.load(place / "runs/half/checkpoints/last.safetensors")
     checkpoint.save(run / "checkpoints/last.safetensors", tensors, {**facts, "step": 2, "best": None, "metrics": 0})
     good = (run / "checkpoints/last.safetensors").read_bytes()
-    (run / "run.toml").write_text(config.replace("lr = 0.001", "lr = 1e30"))
+    (run / "run.toml").write_text(config.replace("lr = 0.01", "lr = 1e30"))
     assert read_config(run).optimiser.lr == 1e30
     done = mona(place, "train", "--resume", run)
     assert done.code == 1 and "Traceback" not in done.err, done

@@ -25,7 +25,7 @@ from helpers.train_commands import DATA, RUN, SETTINGS, SMALL, mona, setting, st
 from mona_train.cli import train
 from mona_train.config.presets import PRESETS
 from mona_train.config.schema import Config
-from mona_train.methods.registry import methods
+from mona_train.methods.registry import methods, stages_of
 from mona_train.run import checkpoint
 from mona_train.run.folder import read_config, write_config
 from mona_train.run.metrics import read
@@ -190,7 +190,8 @@ def test_run_toml_holds_all_of_a_run(
 ) -> None:
     assert mona(tmp_path, "train", "--dataset", "acdc", "--method", method, "--preset", preset).code == 0
     words = ["--ratio", "0.05", "--seed", "3", "--split-seed", "4", "--steps", "77", "--pretrain", "none"]
-    words += ["--data", "some where", "--set", "optimiser.kind=sgd", "--set", "size=64x96", "--set", "window=none"]
+    words += ["--data", "some where", "--set", "optimiser.kind=sgd", "--set", "size=64x96", "--set", "pixels=0"]
+    words += ["--set", "window=none"]
     assert mona(tmp_path, "train", "--dataset", "./da ta", "--method", method, *words).code == 0
     for config, _ in asked:
         write_config(config, tmp_path)
@@ -211,10 +212,31 @@ def _names(table: Any) -> Iterator[str]:
 
 
 def test_principles_by_name(asked: list[tuple[Config, Path]], tmp_path: Path) -> None:
-    for words in ([], ["--principles", ""], ["--principles", "diversity,tailness"]):
-        assert mona(tmp_path, "train", "--dataset", "acdc", *words).code == 0
+    words: list[str]
+    for words in ([], ["--principles", ""], ["--principles", "diversity,tailness"], ["--preset", "cpu"]):
+        assert mona(tmp_path, "train", "--dataset", "acdc", "--preset", "paper", *words).code == 0
     found = [config.stages["acr"].principles for config, _ in asked]
-    assert found == [("tailness", "consistency", "diversity"), (), ("diversity", "tailness")]
+    assert found == [("tailness", "consistency", "diversity"), (), ("diversity", "tailness"), ()]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--preset", "quick"], "supervised"),
+        (["--preset", "quick", "--pretrain", "glcon"], "glcon"),
+        (["--preset", "quick", "--pretrain", "none"], "none"),
+        (["--preset", "quick", "--method", "mean-teacher"], "default"),  # which has none
+        (["--preset", "paper"], "default"),
+    ],
+    ids=" ".join,
+)
+def test_the_first_stage_is_what_was_asked_for_or_what_the_preset_prefers(
+    words: list[str], expected: str, asked: list[tuple[Config, Path]], tmp_path: Path
+) -> None:
+    assert mona(tmp_path, "train", "--dataset", "acdc", *words).code == 0
+    ((config, _),) = asked
+    assert config.pretrain == expected
+    assert [*config.stages] == [stage.name for stage in stages_of(config.method, expected)]
 
 
 def test_run_toml_alone_runs_again(place: Path, whole: Path) -> None:
@@ -314,6 +336,8 @@ def test_dataset_help_lists_every_data_set(place: Path) -> None:
         ([*RUN, "--set", "optimiser.lr=-1"], "learning rate"),
         ([*RUN, "--set", "precision=8"], "bf16-mixed"),
         ([*RUN, "--set", "size=33x32"], "multiples of 16"),
+        ([*RUN, "--set", "pixels=96"], "size has no effect here: slices keep their shape, with about 96 pixels"),
+        ([*RUN, "--set", "pixels=8"], "pixels must be from 16 to 4096, or 0"),
         ([*RUN, "--set", "window=20x20"], "multiples of 16"),
         ([*RUN, "--set", "window=64x64"], "between 1x1 and 32x32"),
         ([*RUN, "--set", "window=wide"], "full, auto or a size"),

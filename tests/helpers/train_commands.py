@@ -18,8 +18,8 @@ from mona_infer.cli.main import main
 
 MONA = Path(sys.executable).with_name("mona")
 # 12 steps of pre-training, 12 of fine-tuning.  Records: every 2nd step, and validations after 8, 12, 16 and 24.
-# Squeezed slices; tests/cli/test_first_look.py has the others.  The average and all else are those of the preset.
-SMALL = {"size": "32x32", "pixels": "0", "width": "0.25", "precision": "32-true"}
+# Squeezed slices, both stages and all losses of the paper; tests/cli/test_first_look.py has the other presets.
+SMALL = {"size": "32x32", "width": "0.25", "average": "true", "post_process": "true"}
 SETTINGS = {**SMALL, "pretrain_share": "0.5", "batch.labelled": "2", "batch.unlabelled": "6"}
 SETTINGS |= {"every.validate": "8", "every.save": "4", "every.log": "2", **QUICK}
 
@@ -28,7 +28,7 @@ def setting(values: dict[str, str]) -> list[str]:
     return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
 
 
-DATA = ["train", "--dataset", "hearts", "--preset", "quick"]
+DATA = ["train", "--dataset", "hearts", "--preset", "paper"]
 RUN = [*DATA, "--ratio", "0.4", "--steps", "24", *setting(SETTINGS)]
 
 
