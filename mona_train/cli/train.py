@@ -215,10 +215,10 @@ def _report_memory(config: Config) -> Iterator[None]:
     except RuntimeError as error:
         if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
             raise
-        batch, size = config.batch, "x".join(map(str, config.size))
+        batch, size = config.batch, f"{config.pixels} pixels" if config.pixels else "x".join(map(str, config.size))
         raise InputError(
             f"not enough memory for width {config.width:g} and {batch.labelled}+{batch.unlabelled} slices of {size} "
-            "per step; lower width, size or batch"
+            f"per step; lower width, {'pixels' if config.pixels else 'size'} or batch"
         ) from error
 
 

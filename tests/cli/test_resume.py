@@ -299,7 +299,10 @@ def test_too_little_memory_is_one_sentence(error: Exception, place: Path, monkey
         raise error
 
     monkeypatch.setattr("mona_train.engine.session.Session.__init__", full)
-    refused(mona(place, *SHORT, "--out", "runs/no"), "not enough memory", "width 0.25", "batch")
+    words = "not enough memory for width 0.25 and 2+6 slices of "
+    refused(mona(place, *SHORT, "--out", "runs/no"), f"{words}32x32 per step; lower width, size or batch")
+    fitted = ["--preset", "quick", *setting({"width": "0.25", "batch.labelled": "2"})]
+    refused(mona(place, *DATA, "--ratio", "0.4", *fitted), "2+6 slices of 192 pixels per step; lower width, pixels or")
 
 
 NONSENSE = [

@@ -222,7 +222,7 @@ def test_the_second_round_adds_its_own_answers_for_the_scans_it_is_surest_of(mon
     images = np.repeat(np.arange(8, dtype=np.uint16), 3)[:, None, None] * np.ones((1, 64, 64), np.uint16) * 8000
     labels = np.ones((24, 64, 64), np.uint8)
     cache = Cache(Path("nowhere"), "mine", CARDIAC, tuple(entries), {}, images, labels)
-    sure = {0: 0.1, 1: 0.9, 2: 0.5, 3: None, 4: 0.99, 5: 0.8, 6: 0.95}
+    sure = {0: 0.97, 1: 0.9, 2: 0.5, 3: None, 4: 0.99, 5: 0.8, 6: 0.95}
 
     def answer(_: Any, slices: Any) -> Any:
         number = round(float(slices.mean()) * LEVELS / 8000)
@@ -237,7 +237,7 @@ def test_the_second_round_adds_its_own_answers_for_the_scans_it_is_surest_of(mon
     assert (known, start) == (2, first_look.STEPS) and not slices[:2].any()
     numbers = organs[2:, 0, 0].astype(int).tolist()
     # Six answers, one of them for the slice of the labelled scan that has no label in use: all but the worst quarter
-    assert numbers == [1, 1, 1, 4, 4, 4, 5, 5, 5, 6, 6, 6]
+    assert numbers == [0, 1, 1, 1, 4, 4, 4, 6, 6, 6]
     assert np.rint(slices[2:, 0, 0] * LEVELS / 8000).astype(int).tolist() == numbers
 
 
@@ -298,9 +298,14 @@ def test_runs_on_a_cache_share_it_whatever_their_method_and_seed(
     assert looked.files == before and len(before) == 1
 
 
-def test_other_labels_have_another_one(looked: Looked, untrained: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = looked.files
-    _, network = looked.again(ratio=0.5)
+def test_other_labels_have_another_one(looked: Looked, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, given = looked.files, []
+    monkeypatch.setattr(first_look, "train_first_look", lambda *parts: given.append(parts) or tiny_network())
+    found, network = looked.again(ratio=0.5, method="unet-f")
+    rows = {row for case in looked.cache.cases if case.part == "train" for row in case.rows}
+    ((cache, labelled, training),) = given  # unet-f has all labels, and its first look has those of its ratio
+    assert cache is looked.cache and training == rows == {*found.split.labelled}
+    assert len(looked.before.split.labelled) < len(labelled) < len(rows)
     more = looked.files
     assert len(more) == len(before) + 1
     assert weights_hash(network.state_dict()) != weights_hash(looked.network.state_dict())

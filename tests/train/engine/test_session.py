@@ -22,7 +22,7 @@ from mona_infer.task import Task
 from mona_train.config.schema import Config, Every
 from mona_train.data.case import Case
 from mona_train.engine import session
-from mona_train.engine.session import Interrupted, Session
+from mona_train.engine.session import Data, Interrupted, Session
 from mona_train.engine.validate import summary, validate
 from mona_train.export.parity import read_parity
 from mona_train.run import checkpoint
@@ -167,6 +167,16 @@ def test_without_any_case_to_choose_on_there_is_no_post_processing(tmp_path: Pat
     write_config(config, tmp_path)
     results = session_of(config, tmp_path, val=0, test=1, labelled=0).run()
     assert "post_processing" not in results and load_run(tmp_path).task == TASK
+
+
+def test_cases_labelled_in_full_are_those_with_all_slices_in_use() -> None:
+    """Of p01 two slices are, and p02 has no label to measure against."""
+    split = replace(small_split(), labelled=(0, 1, 2, 3, 4, 5, 8, 9, 10, 11), unlabelled=(6, 7))
+    names = [case.name for case in small_cache().cases]
+    cases = [replace(case_of(n), name=name) for n, name in enumerate(names)]
+    cases[2] = replace(cases[2], label=None)
+    resolved: Any = SimpleNamespace(split=split, task=TASK, cases=lambda: cases)
+    assert [case.name for case in Data(small_config("unet-l"), resolved, small_cache()).labelled] == names[:1]
 
 
 class Died(BaseException):
