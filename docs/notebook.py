@@ -35,7 +35,7 @@ def mona(*words: str) -> None:
 
 
 if not (folder / "run").exists():
-    small = ["--preset", "quick", "--set", "size=80x80", "--set", "width=0.5"]
+    small = ["--preset", "quick", "--set", "pixels=64", "--set", "width=0.5"]
     mona("train", "--dataset", "phantom", "--ratio", "0.125", "--steps", steps, *small, "--out", str(folder / "run"))
 mona("export", str(folder / "run"))
 

@@ -274,7 +274,7 @@ def _cost(session: Session) -> str:
 
     trainer, config = session.trainer, session.config
     seconds = seconds_per_pass(trainer)
-    ahead = sum(max(0, s.stop - max(s.first, trainer.number)) * s.stage.cost for s in trainer.spans) * seconds
+    ahead = seconds * sum(trainer.cost(s, max(0, s.stop - max(s.first, trainer.number))) for s in trainer.spans)
     stages = ", ".join(f"{s.stage.name} {s.steps} steps" for s in trainer.spans)
     size = "x".join(map(str, trainer.task.input_size))
     batch = f"{config.batch.labelled}+{config.batch.unlabelled} per step"

@@ -133,8 +133,8 @@ class Session:
             span = trainer.upcoming
             if span != stage:
                 stage = span
-                later = sum(s.steps * s.stage.cost for s in trainer.spans if s.first >= span.stop)
-                display.stage(span.stage.name, span.first, span.stop, later=later / span.stage.cost)
+                later = sum(trainer.cost(s) for s in trainer.spans if s.first >= span.stop)
+                display.stage(span.stage.name, span.first, span.stop, later=later / trainer.cost(span, 1))
             losses = trainer.step()
             number = trainer.number
             watch.add(number, losses)

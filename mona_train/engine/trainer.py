@@ -112,6 +112,10 @@ class Trainer:
         """The stage of the next step."""
         return next(s for s in self.spans if s.first <= self.number < s.stop)
 
+    def cost(self, span: Span, steps: int | None = None) -> float:
+        """Of a stage's steps, or of so many of them, in training passes through the U-Net."""
+        return (span.steps if steps is None else steps) * span.stage.passes(self.config.stages[span.stage.name])
+
     def prepare_step(self) -> Span:
         """Enter the stage of the next step; does nothing within a stage.  `step` calls it."""
         span = self.upcoming

@@ -71,11 +71,16 @@ class Stage(nn.Module, ABC):  # type: ignore[misc]
     unlabelled: ClassVar[bool] = True  # False: the whole batch is labelled slices
     predicts: ClassVar[str] = "unet"  # the network used by validation, best.safetensors and export
     nesterov: ClassVar[bool] = False  # where the optimiser is SGD
-    cost: ClassVar[float] = 1.0  # of a step, in training passes of the batch through the U-Net: for the estimate
+    cost: ClassVar[float] = 1.0  # of a step, for the estimate of a run's time; see `passes`
 
     def __init__(self, settings: Any, *, classes: int, width: float = 1.0, kernels: Kernels = "native") -> None:
         super().__init__()
         self.settings, self.classes, self.width, self.kernels = settings, classes, width, kernels
+
+    @classmethod
+    def passes(cls, settings: Any) -> float:
+        """What a step costs with these settings, in training passes of the batch through the U-Net."""
+        return cls.cost
 
     def networks(self) -> dict[str, nn.Module]:
         """New networks, in a fixed order (their random initialisation depends on it)."""

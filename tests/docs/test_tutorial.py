@@ -25,7 +25,7 @@ def follow(folder: Path, replaced: dict[str, str]) -> None:
 
 def test_the_tutorial_with_a_few_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    follow(tmp_path, {"--preset quick": "--preset quick --steps 20"})
+    follow(tmp_path, {"--steps 600": "--steps 20"})
 
 
 @pytest.mark.full
