@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
-MONA = Path(sys.executable).with_name("mona")
+import pytest
+from helpers import train_commands
+from helpers.wide_phantoms import few_phantoms
+
+from mona_train.engine import first_look
 
 
-def test_the_demo_leaves_runs_scans_and_references_to_go_on_with(tmp_path: Path) -> None:
+def test_the_demo_leaves_runs_scans_and_references_to_go_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def mona(*words: str) -> str:
-        done = subprocess.run([MONA, *words], cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        done = train_commands.mona(tmp_path, *words)
+        assert done.code == 0, done.err
+        return done.out
 
-    said = mona("demo", "--steps", "4").splitlines()
+    monkeypatch.setattr(first_look, "STEPS", 4)
+    with few_phantoms(train=24, val=1, test=2):
+        said = mona("demo", "--steps", "4").splitlines()
     assert said[-1].startswith("wrote demo/demo.png")
     masks = {path.name for path in (tmp_path / "demo/references").iterdir()}
-    assert len(masks) == 16 and masks == {path.name for path in (tmp_path / "demo/scans").iterdir()}  # 8 test patients
+    assert len(masks) == 4 and masks == {path.name for path in (tmp_path / "demo/scans").iterdir()}  # 2 test patients
     export, segment = (
         line.removeprefix("Next:").split()[1:] for line in said if line.lstrip().startswith(("Next", "mona"))
     )
