@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mona_train.data.case import Adapter
 
 LABELLED = 3 / 24  # patients of the phantom's training set
-STEPS = 700  # of both stages together; the supervised network gets as many
+STEPS = 1000  # of both stages together; the supervised network gets as many
 PIXELS = 80  # long side of a slice
 METHODS = {"unet-l": "UNet-L", "mona": "MONA"}
 
