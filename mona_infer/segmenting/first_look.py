@@ -52,11 +52,8 @@ def find_box(logits: Logits, frame: tuple[int, int]) -> Box | None:
 
     It is that of the largest connected piece over all slices: one box for the whole scan.  None if there is none.
     """
-    if logits.shape[1:] != (2, LOOK, LOOK):
-        raise ValueError(f"expected logits (n, 2, {LOOK}, {LOOK}), found {logits.shape}")
     picture = _picture(frame)
-    rows, columns = (slice(start, start + side) for start, side in picture)  # around it there is nothing to find
-    organ = organ_of(logits[:, :, rows, columns])
+    organ = organ_of(within(logits, frame))
     if int(organ.sum()) < FEWEST:
         return None
     (top, bottom), (left, right) = (
@@ -64,6 +61,14 @@ def find_box(logits: Logits, frame: tuple[int, int]) -> Box | None:
         for axes, (_, side), whole in zip(((0, 2), (0, 1)), picture, frame, strict=True)
     )
     return Box(top, left, bottom, right)
+
+
+def within(logits: Logits, frame: tuple[int, int]) -> Logits:
+    """The part of logits (n, 2, 64, 64) that shows the slice: around it there is nothing to find."""
+    if logits.shape[1:] != (2, LOOK, LOOK):
+        raise ValueError(f"expected logits (n, 2, {LOOK}, {LOOK}), found {logits.shape}")
+    rows, columns = (slice(start, start + side) for start, side in _picture(frame))
+    return logits[:, :, rows, columns]
 
 
 def organ_of(logits: Logits) -> NDArray[np.uint8]:
@@ -84,7 +89,7 @@ def look(stack: SliceStack, engine: Engine, batch: int = 0) -> tuple[Box | None,
     """Where in the stack's frame the organ is, or None if the small network finds none; and how certain it is."""
     frames, batch = look_frames(stack), batch or engine.batch
     logits = np.concatenate([engine.run(frames[start : start + batch]) for start in range(0, len(frames), batch)])
-    return find_box(logits, stack.frame), certainty(logits)
+    return find_box(logits, stack.frame), certainty(within(logits, stack.frame))
 
 
 def _picture(frame: tuple[int, int]) -> list[tuple[int, int]]:

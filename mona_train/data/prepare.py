@@ -64,7 +64,7 @@ def prepare(
     if not cases:
         raise InputError(f"{source} contains no case of {adapter.title}; expected {adapter.layout}")
     for warning in warnings(adapter, source, cases):
-        _say(f"warning: {warning}", sys.stderr)
+        say_once(f"warning: {warning}", sys.stderr)
     if folder.exists() and not (folder / MANIFEST).is_file():  # it would be replaced as a whole
         raise InputError(f"{folder} exists and is not a prepared data set; choose another folder with --out")
     with _only_one(folder):
@@ -73,10 +73,10 @@ def prepare(
         shards = folder.with_name(folder.name + ".shards")
         changed = _changed(before, adapter, asked, cases, sources) if before else ""
         if before and not changed:
-            _say(f"using {folder}, which is already prepared", say)
+            say_once(f"using {folder}, which is already prepared", say)
         else:
             why = f" again: {changed}" if changed else _others(folder)
-            _say(f"preparing {folder}{why}", say)
+            say_once(f"preparing {folder}{why}", say)
             geometry = f"slices are squeezed to {task.size[0]}x{task.size[1]}"
             if pixels:
                 task, geometry = at_one_scale(adapter, task, cases, pixels)
@@ -89,7 +89,7 @@ def prepare(
         shutil.rmtree(shards, ignore_errors=True)  # also those of a run killed just before this line
     cache = Cache.open(folder)
     for warning in _vanished(cache) if changed or not before else ():
-        _say(f"warning: {warning}", sys.stderr)
+        say_once(f"warning: {warning}", sys.stderr)
     return cache
 
 
@@ -109,7 +109,7 @@ def _vanished(cache: Cache) -> Iterator[str]:
         yield f"{name} is too small for slices {size} and vanishes in {len(cases)} volumes: {few}"
 
 
-def _say(text: str, where: IO[str] | None) -> None:
+def say_once(text: str, where: IO[str] | None = None) -> None:
     if os.environ.get("LOCAL_RANK", "0") == "0":  # only once when several processes train
         print(text, file=where, flush=True)
 

@@ -22,13 +22,14 @@ from mona_infer.engines.base import in_batches
 from mona_infer.errors import InputError
 from mona_infer.geometry.slicing import spread
 from mona_infer.geometry.windows import Box, cover
-from mona_infer.segmenting.first_look import certainty, coarse, find_box, organ_of
+from mona_infer.segmenting.first_look import certainty, coarse, find_box, organ_of, within
 from mona_infer.system.progress import progress
 from mona_infer.task import LOOK
 from mona_train.augment.fitted import Fitted
 from mona_train.config.schema import Config
 from mona_train.data.cache import Cache, CachedCase
 from mona_train.data.prepare import STEPS as LEVELS
+from mona_train.data.prepare import say_once
 from mona_train.data.resolved import Resolved, content_of, labels_for_geometry
 from mona_train.data.stream import step_generator
 from mona_train.engine.torch_engine import TorchEngine
@@ -72,6 +73,7 @@ def with_first_look(
     if path.exists():
         network = _read(path, "delete it, and the next run trains it again")
     else:
+        say_once(f"learning where the organ is (first look): {2 * STEPS} short steps, half a minute on two cores")
         network = train_first_look(cache, rows, {*resolved.split.labelled, *resolved.split.unlabelled})
         path.parent.mkdir(exist_ok=True)
         checkpoint.save(path, network.state_dict(), {"version": VERSION})
@@ -183,7 +185,7 @@ def _seen(cache: Cache, resolved: Resolved, network: UNet) -> Iterator[tuple[str
         logits = np.concatenate([answer for _, answer in answers])
         places = cover(find_box(logits, frame) or Box.centre(frame), window, frame)
         top, left = (round(float(np.mean(side))) for side in zip(*places, strict=True))  # of several, the middle
-        yield case.name, (rows.start + top, columns.start + left), certainty(logits)
+        yield case.name, (rows.start + top, columns.start + left), certainty(within(logits, frame))
 
 
 def save_first_look(network: nn.Module, run: Path) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers import models
+from helpers.greedy_engine import Greedy
 from helpers.orientations import TURNS, restored, rotation
 from scipy import ndimage
 
@@ -228,21 +229,6 @@ def test_a_scan_unlike_training_is_told_and_another_modality_refused():
         check_modality(ct, task)
     check_modality(ct, task, force=True)
     check_modality(Volume(SCAN, AFFINE), task)
-
-
-class Greedy:
-    """An engine that holds on to what it used, as arenas do: `each` bytes for a slice."""
-
-    words, batch = "greedy", 8
-
-    def __init__(self, engine, each):
-        self.engine, self.each, self.held, self.largest = engine, each, np.zeros(0, np.uint8), 0
-
-    def run(self, slices):
-        self.largest = max(self.largest, len(slices))
-        if len(self.held) < self.each * len(slices):
-            self.held = np.ones(self.each * len(slices), np.uint8)
-        return self.engine.run(slices)
 
 
 def test_batches_shrink_to_fit_max_ram_and_the_mask_stays_the_same():

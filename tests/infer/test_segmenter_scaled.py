@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers import models
+from helpers.greedy_engine import Greedy
 from helpers.orientations import TURNS, restored, rotation
 from scipy.ndimage import maximum_filter, minimum_filter
 
@@ -180,21 +181,6 @@ def test_the_tasks_largest_pieces_and_holes():
     assert (found[80:84, 32:36, 4:6] == 3).all()
     every = segmenter(replace(WINDOWS, keep_largest=(3,)), largest=True)(volume).voxels
     assert (every == 3).sum() == (plain == 3).sum() - (plain[:40] == 3).sum()
-
-
-class Greedy:
-    """An engine that holds on to what it used, as arenas do: `each` bytes for an input."""
-
-    description, batch = "greedy", 8
-
-    def __init__(self, engine, each):
-        self.engine, self.each, self.held, self.largest = engine, each, np.zeros(0, np.uint8), 0
-
-    def run(self, slices):
-        self.largest = max(self.largest, len(slices))
-        if len(self.held) < self.each * len(slices):
-            self.held = np.ones(self.each * len(slices), np.uint8)
-        return self.engine.run(slices)
 
 
 @pytest.mark.parametrize("task", TASKS, ids=IDS)
