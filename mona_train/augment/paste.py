@@ -34,15 +34,23 @@ class Pairs(NamedTuple):
 
 
 def bidirectional(
-    generator: Generator, labelled: int, unlabelled: int, size: Size, *, device: torch.device | str = "cpu"
+    generator: Generator,
+    labelled: int,
+    unlabelled: int,
+    size: Size,
+    *,
+    whole: float = 0.0,
+    device: torch.device | str = "cpu",
 ) -> Pairs:
     """Bidirectional copy-paste: n images with a labelled box in an unlabelled image, then n the other way round.
 
     n is the larger number of images; the others are used again.  Images are paired anew for the second half.
+    `whole` is the probability that a box is the whole image: nothing is mixed, and the network also learns from
+    pictures like those that it will be asked about.
     """
     n = max(labelled, unlabelled)
     each = torch.arange(n)
-    box = boxes(generator, 2 * n, size)
+    box = boxes(generator, 2 * n, size).logical_or_(coins(generator, whole, 2 * n, 1, 1))
     box[n:].logical_not_()
     first, second = torch.cat([each, each]) % labelled, torch.cat([each, each + 1]) % unlabelled
     return Pairs(first.to(device), second.to(device), box.to(device))

@@ -44,6 +44,7 @@ class Settings(base.Settings):
     principles: tuple[str, ...] = PRINCIPLES
     lr: float | None = None  # of fine-tuning, which starts from a trained network; None: the same as in pre-training
     mix: Literal["cutmix", "bcp"] = "cutmix"  # unlabelled slices with each other, or with labelled ones (copy-paste)
+    whole: float = 0.0  # bcp: share of the images that are not mixed
     labelled: Literal["weak", "jittered"] = "weak"  # cutmix; jittered: warped and jittered like unlabelled slices
     start: float = 0.0  # share of the stage after which the principles join
     consistency: Literal["published", "fixed"] = "published"  # with the student's own answer, or labels and the teacher
@@ -74,7 +75,7 @@ class Settings(base.Settings):
         if unknown:
             raise InputError(f"unknown principle {', '.join(unknown)}; choose from {', '.join(PRINCIPLES)}")
         within(self, "acr", 1, None, "queries", "keys", "ring", "dim", "bank", "neighbours")
-        within(self, "acr", 0, 1, "sure", "likely", "hard", "confident", "start", "contrast_ramp")
+        within(self, "acr", 0, 1, "sure", "likely", "hard", "confident", "start", "contrast_ramp", "whole")
         within(self, "acr", 1e-3, None, "temperature")
         weights = ("contrast_weight", "equivariance_weight", "unsupervised_weight", "neighbours_weight")
         within(self, "acr", 0, None, "supervised_scale", *weights)
@@ -173,7 +174,7 @@ class ACR(base.Stage):
 
     def _seen(self, step: Step, *, target: bool = False) -> Seen:
         if self.settings.mix == "bcp":
-            return bcp(step, STRENGTH, kernels=self.kernels, target=target)
+            return bcp(step, STRENGTH, kernels=self.kernels, whole=self.settings.whole, target=target)
         return separate(step, STRENGTH, jittered=self.settings.labelled == "jittered", target=target)
 
     def _active(self, step: Step) -> set[str]:

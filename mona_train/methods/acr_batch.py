@@ -60,7 +60,7 @@ def separate(step: Step, strength: Strength, *, jittered: bool, target: bool = F
     )
 
 
-def bcp(step: Step, strength: Strength, *, kernels: Kernels, target: bool = False) -> Seen:
+def bcp(step: Step, strength: Strength, *, kernels: Kernels, whole: float = 0.0, target: bool = False) -> Seen:
     """Bidirectional copy-paste (Bai et al. 2023): every image shows a labelled and an unlabelled slice.
 
     So that both kinds are in every image and every batch statistic.  Of a pseudo-label, the largest piece of each class
@@ -73,7 +73,8 @@ def bcp(step: Step, strength: Strength, *, kernels: Kernels, target: bool = Fals
     probabilities, confidence, pseudo = _taught(step, weak)
     largest = pieces.largest_pieces if kernels == "native" else pieces.reference.largest_pieces
     pseudo = largest(pseudo)
-    pairs = bidirectional(step.generator, len(view.images), len(weak), size_of(weak), device=weak.device)
+    counts = len(view.images), len(weak)
+    pairs = bidirectional(step.generator, *counts, size_of(weak), whole=whole, device=weak.device)
     plain = pairs.of(view.images, weak)
     rows = step.labelled.rows
     tags = torch.full((len(view.images),), UNKNOWN, device=weak.device) if rows is None else rows + LABELLED_TAGS

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mona_train.networks.dropout import Dropout
+
 CHANNELS = (16, 32, 64, 128, 256)
 DROPOUT = (0.05, 0.1, 0.2, 0.3, 0.5)
 STRIDE = 16  # four poolings
@@ -64,7 +66,7 @@ class Block(nn.Sequential):  # type: ignore[misc]
             nn.Conv2d(before, after, 3, padding=1),
             nn.BatchNorm2d(after),
             nn.LeakyReLU(),
-            nn.Dropout(dropout),
+            Dropout(dropout),
             nn.Conv2d(after, after, 3, padding=1),
             nn.BatchNorm2d(after),
             nn.LeakyReLU(),
