@@ -23,9 +23,10 @@ PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")  # of lightning-fabric those 
 class Optimiser:
     """Learning rate: linear warm-up, held for a while, then lr (1 - t/T)^power."""
 
-    kind: Literal["sgd", "adamw"] = "sgd"
+    kind: Literal["sgd", "adamw", "adam"] = "sgd"
     lr: float = 0.01
-    momentum: float = 0.9  # of SGD; Nesterov's where the stage says so
+    momentum: float = 0.9  # of SGD (Nesterov's where the stage says so), and Adam's first beta
+    beta2: float = 0.999  # Adam's second
     weight_decay: float = 1e-4
     power: float = 0.9
     warmup: float = 0.0  # share of the time
@@ -91,8 +92,8 @@ class Config:
             raise InputError(f"batch.unlabelled must be 0 or greater, found {self.batch.unlabelled}")
         if min(self.seed, self.split_seed or 0) < 0:
             raise InputError(f"the seed must be 0 or greater, found {min(self.seed, self.split_seed or 0)}")
-        if min(vars(self.optimiser)[name] for name in ("lr", "momentum", "weight_decay")) < 0:
-            raise InputError("the learning rate, momentum and weight decay must be 0 or greater")
+        if min(vars(self.optimiser)[name] for name in ("lr", "momentum", "beta2", "weight_decay")) < 0:
+            raise InputError("the learning rate, momentum, beta2 and weight decay must be 0 or greater")
         if not 0 <= self.ema <= 1:
             raise InputError(f"ema must be from 0 to 1, found {self.ema}")
         if self.precision not in PRECISIONS:
@@ -112,7 +113,8 @@ class Config:
             raise InputError(f"width must be above 0 and at most {WIDEST}, found {self.width:g}")
         within(self.optimiser, "optimiser", 0, 1, "warmup", "hold")
         within(self.optimiser, "optimiser", 0, None, "power")
-        if self.optimiser.momentum >= 1:
-            raise InputError(f"optimiser.momentum must be below 1, found {self.optimiser.momentum:g}")
+        for name in ("momentum", "beta2"):
+            if vars(self.optimiser)[name] >= 1:
+                raise InputError(f"optimiser.{name} must be below 1, found {vars(self.optimiser)[name]:g}")
         if not 0 <= self.pretrain_share < 1:
             raise InputError(f"pretrain_share must be 0 or greater and below 1, found {self.pretrain_share}")

@@ -7,9 +7,9 @@ unlabelled stream is built from images alone: the label of an unlabelled slice c
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -17,11 +17,19 @@ from numpy.typing import NDArray
 
 from mona_infer.geometry.intensity import normalise
 from mona_infer.system.memory_budget import memory_budget
-from mona_train.data.cache import Cache
+from mona_train.data.cache import Cache, CachedCase
 from mona_train.data.prepare import STEPS
 from mona_train.data.split import Split
 
 LABELLED, UNLABELLED, AUGMENTATION = 0, 1, 2  # ids of the random streams
+PARTITION = 5  # 3 and 4 are those of mona_train.engine.trainer
+
+
+class Places(NamedTuple):
+    """Where slices lie: which scan they are of, and how deep in it.  Nothing here leads to a label."""
+
+    scans: torch.Tensor  # B int64: slices of one scan have the same number
+    depths: torch.Tensor  # B float32: 0 for the first slice of a scan, 1 for the last
 
 
 @dataclass(frozen=True)
@@ -29,12 +37,20 @@ class LabelledBatch:
     images: torch.Tensor  # B 1 H W float32, 0..1
     labels: torch.Tensor  # B H W int64
     rows: torch.Tensor | None = None  # B int64: the slices' positions in the stream; None: not known
+    places: Places | None = None
 
 
 @dataclass(frozen=True)
 class UnlabelledBatch:
     images: torch.Tensor  # B 1 H W float32, 0..1
     rows: torch.Tensor  # B int64: the slices' positions in the stream, which identify them
+    places: Places | None = None
+
+
+class Dealing(Protocol):
+    """Which rows a step gets."""
+
+    def at(self, step: int) -> NDArray[np.int64]: ...
 
 
 class Order:
@@ -65,6 +81,40 @@ class Order:
             self._epochs = {n: order for n, order in self._epochs.items() if n == number - 1}
             self._epochs[number] = np.random.default_rng([*self._seed, number]).permutation(self._rows)
         return self._epochs[number]
+
+
+class Partitions:
+    """Batches of whole depths: of each of some scans one slice from every one of `parts` equal parts, in that order.
+
+    Every scan once per epoch, as `Order` deals rows; which slice of a part is drawn anew each time.  A scan with fewer
+    slices than parts repeats some.
+    """
+
+    def __init__(
+        self,
+        scans: NDArray[np.int64],
+        parts: int,
+        batch: int,
+        *,
+        seed: int,
+        stream: int,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        """`scans` names the scan of every row; rows of a scan are in the order of its slices."""
+        self._rows = [np.flatnonzero(scans == scan) for scan in np.unique(scans)]
+        self._parts, self._seed = parts, (seed, stream, rank)
+        deal = {"seed": seed, "stream": stream, "rank": rank, "world_size": world_size}
+        self._order = Order(len(self._rows), max(1, batch // parts), **deal)
+
+    def at(self, step: int) -> NDArray[np.int64]:
+        draws = np.random.default_rng([*self._seed, PARTITION, step])
+        return np.concatenate([self._one_each(self._rows[scan], draws) for scan in self._order.at(step)])
+
+    def _one_each(self, rows: NDArray[np.int64], draws: np.random.Generator) -> NDArray[np.int64]:
+        """The middle of part p is at depth (p + 1/2) / parts; up to half a part is added to or taken from it."""
+        depths = (np.arange(self._parts) + draws.random(self._parts)) / self._parts
+        return np.asarray(rows[(depths * len(rows)).astype(np.int64)])
 
 
 @dataclass(frozen=True)
@@ -128,6 +178,22 @@ class Rows:
         return torch.from_numpy(picked.view(np.int16) if picked.dtype == np.uint16 else picked).to(self._device)
 
 
+class SlicePlaces:
+    """Scan and depth of some rows of the cache."""
+
+    def __init__(self, cases: Sequence[CachedCase], rows: tuple[int, ...]) -> None:
+        found = {
+            row: (number, k / max(1, case.slices - 1))
+            for number, case in enumerate(cases)
+            for k, row in enumerate(case.rows)
+        }
+        self.scans = np.asarray([found[row][0] for row in rows], np.int64)
+        self._depths = np.asarray([found[row][1] for row in rows], np.float32)
+
+    def of(self, at: NDArray[np.int64], device: torch.device) -> Places:
+        return Places(*(torch.from_numpy(values[at]).to(device) for values in (self.scans, self._depths)))
+
+
 def _intensities(steps: torch.Tensor) -> torch.Tensor:
     return ((steps.to(torch.int32) & STEPS).to(torch.float32) / STEPS).unsqueeze(1)
 
@@ -136,7 +202,7 @@ class LabelledStream:
     """Slices of the labelled patients, with their labels."""
 
     def __init__(
-        self, cache: Cache, rows: tuple[int, ...], crop: Crop, order: Order, device: torch.device, budget: int
+        self, cache: Cache, rows: tuple[int, ...], crop: Crop, order: Dealing, device: torch.device, budget: int
     ) -> None:
         found = {row: label for case in cache.cases for row, label in case.label_rows.items()}
         missing = [row for row in rows if row not in found]
@@ -144,6 +210,7 @@ class LabelledStream:
             raise ValueError(f"row {missing[0]} has no label and cannot be in the labelled stream")
         self._images = Rows(cache.images, rows, rows, crop, device, budget)
         self._labels = Rows(cache.labels, tuple(found[row] for row in rows), rows, crop, device, budget)
+        self._places = SlicePlaces(cache.cases, rows)
         self._order = order
 
     def __len__(self) -> int:
@@ -152,7 +219,8 @@ class LabelledStream:
     def batch(self, step: int) -> LabelledBatch:
         at = self._order.at(step)
         images = _intensities(self._images.pick(at))
-        return LabelledBatch(images, self._labels.pick(at).to(torch.int64), torch.from_numpy(at).to(images.device))
+        rows, places = torch.from_numpy(at).to(images.device), self._places.of(at, images.device)
+        return LabelledBatch(images, self._labels.pick(at).to(torch.int64), rows, places)
 
 
 class UnlabelledStream:
@@ -163,12 +231,13 @@ class UnlabelledStream:
         images: NDArray[np.uint16],
         rows: tuple[int, ...],
         crop: Crop,
-        order: Order,
+        order: Dealing,
         device: torch.device,
         budget: int,
+        places: SlicePlaces,
     ) -> None:
         self._images = Rows(images, rows, rows, crop, device, budget)
-        self._order = order
+        self._order, self._places = order, places
 
     def __len__(self) -> int:
         return len(self._images)
@@ -176,7 +245,7 @@ class UnlabelledStream:
     def batch(self, step: int) -> UnlabelledBatch:
         at = self._order.at(step)
         images = _intensities(self._images.pick(at))
-        return UnlabelledBatch(images, torch.from_numpy(at).to(images.device))
+        return UnlabelledBatch(images, torch.from_numpy(at).to(images.device), self._places.of(at, images.device))
 
 
 def streams(
@@ -193,10 +262,13 @@ def streams(
     corners: Mapping[str, tuple[int, int]] | None = None,
     levels: Mapping[str, tuple[float, float]] | None = None,
     margin: int = 0,
+    everything: bool = False,
+    parts: int = 0,
 ) -> tuple[LabelledStream, UnlabelledStream | None]:
     """Both streams of a run, with batch[0] labelled and batch[1] unlabelled slices per step.
 
-    If every training slice is labelled, the second stream is None.
+    If every training slice is labelled, the second stream is None.  With `everything` it has the slices of the labelled
+    patients too, as images alone; with `parts`, a batch has one slice from each of so many depths of each of its scans.
 
     `budget` is the number of bytes that each array may take on the device; by default a quarter of the free memory.
     With a `window` (rows, columns), batches contain only that part of the slices, and only it is kept on the device:
@@ -210,10 +282,13 @@ def streams(
     crop = crop_of(cache, window, corners, levels, margin)
     labelled = Order(len(split.labelled), batch[0], seed=seed, stream=LABELLED, rank=rank, world_size=world_size)
     with_labels = LabelledStream(cache, split.labelled, crop, labelled, device, budget)
-    if not split.unlabelled:
+    rows = tuple(sorted((*split.labelled, *split.unlabelled))) if everything else split.unlabelled
+    if not rows:
         return with_labels, None
-    unlabelled = Order(len(split.unlabelled), batch[1], seed=seed, stream=UNLABELLED, rank=rank, world_size=world_size)
-    return with_labels, UnlabelledStream(cache.images, split.unlabelled, crop, unlabelled, device, budget)
+    places = SlicePlaces(cache.cases, rows)
+    deal = {"seed": seed, "stream": UNLABELLED, "rank": rank, "world_size": world_size}
+    order = Partitions(places.scans, parts, batch[1], **deal) if parts else Order(len(rows), batch[1], **deal)
+    return with_labels, UnlabelledStream(cache.images, rows, crop, order, device, budget, places)
 
 
 def crop_of(

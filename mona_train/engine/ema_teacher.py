@@ -2,7 +2,7 @@
 
 It teaches with the statistics of the batch (decision 4): with averaged ones its pseudo-labels are worse than none
 (docs/results.md).  It keeps running statistics for when it answers: those of the batches it saw or, if the run's answer
-is the average (`Config.average`), the average of the student's.
+is the average (`Config.average`), those that `batch_statistics` counts before it is measured.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def teacher_of(student: nn.ModuleDict, averaged: tuple[str, ...], *, answers: bo
     teacher = nn.ModuleDict({name: copy.deepcopy(student[name]) for name in averaged})
     for module in teacher.modules() if answers else ():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            module.momentum = 0.0  # its running statistics are averaged, not updated by what it sees
+            module.momentum = 0.0  # its running statistics are counted before it answers, not updated by what it sees
     return teacher.requires_grad_(False)
 
 
@@ -31,13 +31,10 @@ def teaching_mode(teacher: nn.ModuleDict) -> None:
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def average_(teacher: nn.ModuleDict, student: nn.ModuleDict, decay: float, *, statistics: bool = False) -> None:
-    """teacher <- decay teacher + (1 - decay) student: parameters and, if asked, the running statistics."""
+def average_(teacher: nn.ModuleDict, student: nn.ModuleDict, decay: float) -> None:
+    """teacher <- decay teacher + (1 - decay) student, parameters only."""
     mine = [p for network in teacher.values() for p in network.parameters()]
     theirs = [p for name in teacher for p in student[name].parameters()]
-    if statistics:
-        mine += [b for network in teacher.values() for b in network.buffers() if b.is_floating_point()]
-        theirs += [b for name in teacher for b in student[name].buffers() if b.is_floating_point()]
     if mine:
         torch._foreach_lerp_(mine, theirs, 1 - decay)
 

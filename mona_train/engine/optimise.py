@@ -11,11 +11,12 @@ from mona_train.config.schema import Optimiser
 
 
 def optimiser(settings: Optimiser, networks: list[nn.Module], *, nesterov: bool) -> torch.optim.Optimizer:
-    """SGD or AdamW, fused; weight decay on every parameter, as published."""
+    """SGD, Adam or AdamW, fused; weight decay on every parameter, as published."""
     parameters = [p for network in networks for p in network.parameters() if p.requires_grad]
     common: dict[str, Any] = {"lr": settings.lr, "weight_decay": settings.weight_decay, "fused": True}
-    if settings.kind == "adamw":
-        return torch.optim.AdamW(parameters, **common)
+    if settings.kind != "sgd":
+        adam = torch.optim.AdamW if settings.kind == "adamw" else torch.optim.Adam
+        return adam(parameters, betas=(settings.momentum, settings.beta2), **common)
     nesterov = nesterov and settings.momentum > 0  # torch does not allow Nesterov without momentum
     sgd = torch.optim.SGD(parameters, momentum=settings.momentum, nesterov=nesterov, **common)
     if settings.momentum:

@@ -144,8 +144,9 @@ class Session:
                 watch.look(number, trainer.parts.values() if validating else ())
             if number % every.log == 0 or last:
                 values = {name: float(loss) for name, loss in losses.items()}
-                metrics.write(number, stage=span.stage.name, lr=trainer.rate, **values)
-                board.scalars(number, {**values, "lr": trainer.rate})
+                weights = {f"weight of {name}": weight for name, weight in trainer.weights.items()}
+                metrics.write(number, stage=span.stage.name, lr=trainer.rate, **values, weights=trainer.weights)
+                board.scalars(number, {**values, **weights, "lr": trainer.rate})
                 display.step(number, values, trainer.rate)
             if validating:
                 self._validate(number, metrics, board, display, log)
@@ -170,6 +171,7 @@ class Session:
         )
 
     def _validate(self, number: int, metrics: MetricsLog, board: Board, display: Display, log: Log) -> None:
+        self.trainer.settle()
         self.trainer.synchronise()
         if not self.data.val:
             return
@@ -183,6 +185,7 @@ class Session:
             in_last_stage = number > self.trainer.spans[-1].first
             better = in_last_stage and (self.best is None or report["dsc"] > self.best["dsc"])
             if better:
+                self.trainer.settle(self.trainer.student)  # it may turn out to be better than its average
                 self.best = {"step": number, "dsc": report["dsc"]}
                 self._save("best", metrics)
             display.validated(number, report["dsc"], better)
@@ -236,17 +239,26 @@ class Session:
         return results
 
     def _choose_network(self, results: dict[str, Any]) -> None:
-        """Load the best checkpoint: its average, where the run has one and it is the better network, or its student."""
+        """Load the best checkpoint's network: the average or the student, and of rivals (CPS trains two) the better."""
         tensors, _ = checkpoint.load(self.folder / "checkpoints" / "best.safetensors")
+        stage = self.trainer.spans[-1].stage
+        who = ("teacher", "student") if self.config.average else ("student",)
+        states = {
+            (name, which): checkpoint.unpack(f"{which}.{name}", tensors)
+            for name in (stage.predicts, *stage.rivals)
+            for which in who
+        }
         measured = {}
-        for name in ("teacher", "student") if self.config.average else ("student",):
-            self.trainer.network.load_state_dict(checkpoint.unpack(f"{name}.{self.trainer.predicts}", tensors))
-            measured[name] = self._measure(self.data.val)["dsc"] if self.config.average else 0.0
+        for key, state in states.items():
+            self.trainer.network.load_state_dict(state)
+            measured[key] = self._measure(self.data.val)["dsc"] if len(states) > 1 else 0.0
+        best = max(measured, key=lambda key: measured[key])
+        self.trainer.network.load_state_dict(states[best])
+        results["predicts"], results["network"] = best
         if self.config.average:
-            results["average"] = measured
-            results["network"] = max(measured, key=lambda name: measured[name])
-            best = checkpoint.unpack(f"{results['network']}.{self.trainer.predicts}", tensors)
-            self.trainer.network.load_state_dict(best)
+            results["average"] = {which: measured[best[0], which] for which in who}
+        if stage.rivals:
+            results["rivals"] = {name: max(measured[name, w] for w in who) for name in (stage.predicts, *stage.rivals)}
 
     def _post_process(self, results: dict[str, Any]) -> Task:
         """Chosen on validation patients; without any, on those that are labelled in full, if there are any."""

@@ -6,7 +6,7 @@ which are in the checkpoint; random draws are keyed by (seed, rank, step).  So a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,17 +17,18 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from mona_infer.errors import InputError
-from mona_infer.task import Task
+from mona_infer.task import Task, centred
 from mona_train.augment import augmentation_of
 from mona_train.config.schema import Config, Optimiser
 from mona_train.data.cache import Cache
 from mona_train.data.split import Split
 from mona_train.data.stream import step_generator, streams
+from mona_train.engine.batch_statistics import BATCHES, recount_
 from mona_train.engine.distributed import Distributed, ManyProcesses, SingleProcess
 from mona_train.engine.ema_teacher import average_, teacher_of, teaching_mode, warmed_up
 from mona_train.engine.optimise import optimiser, rate
 from mona_train.methods.base import Losses, Stage, Step, Turn
-from mona_train.methods.registry import stages_of
+from mona_train.methods.registry import method_named, stages_of
 from mona_train.run import checkpoint
 
 INITIALISATION, DROPOUT = 3, 4  # ids of random streams, in addition to those of mona_train.data.stream
@@ -47,10 +48,13 @@ class Span:
 
 
 def spans(config: Config) -> list[Span]:
-    """The stages in order: those before the last share `pretrain_share` of the steps equally."""
-    stages = stages_of(config.method, config.pretrain)
+    """The stages in order: as the method shares the steps or, if it does not, those before the last share
+    `pretrain_share` of them equally."""
+    stages, shares = stages_of(config.method, config.pretrain), method_named(config.method).shares
     before = len(stages) - 1
-    cuts = [round(n / before * config.pretrain_share * config.steps) for n in range(before + 1)] if before else [0]
+    if len(shares) != len(stages):  # another pre-training was asked for, or none
+        shares = before * (config.pretrain_share / before,) if before else ()
+    cuts = [round(sum(shares[:n]) * config.steps) for n in range(before + 1)]
     cuts = [min(cut, config.steps - 1) for cut in cuts]  # the last stage gets at least one step
     return [Span(s, a, b) for s, a, b in zip(stages, cuts, [*cuts[1:], config.steps], strict=True) if b > a]
 
@@ -76,6 +80,7 @@ class Trainer:
         self.spans = spans(config)
         self._check_handover()
         self.number = 0  # of the next step
+        self.weights: dict[str, float] = {}  # of the last step's losses
         self.span: Span | None = None
         self.student, self.teacher = nn.ModuleDict(), nn.ModuleDict()
 
@@ -148,6 +153,7 @@ class Trainer:
         self.student.train()
         teaching_mode(self.teacher)
         found: Losses = {}
+        self.weights = {}
         for turn, settings, optimiser_ in self._turns:
             for group in optimiser_.param_groups:
                 whole = settings.over == "run"
@@ -155,16 +161,17 @@ class Trainer:
                     settings, *((self.number, self.config.steps) if whole else (batch.index, span.steps))
                 )
             losses = turn.losses(batch)
-            weights = self.stage.weights()
+            weights = self.stage.weights(batch)
             if not losses:
                 raise ValueError(f"stage {self.stage.name} returned no loss")
             self.backward({name: weights.get(name, 1.0) * loss for name, loss in losses.items()})
+            self.weights |= {name: weights[name] for name in losses if name in weights}
             self.optimise(turn, optimiser_)
             found |= {name: loss.detach() for name, loss in losses.items()}
         decay = self.stage.ema(batch, self.config.ema)
         if self.config.average:
             decay = warmed_up(decay, batch.index)
-        average_(self.teacher, self.student, decay, statistics=self.config.average)
+        average_(self.teacher, self.student, decay)
         self.number += 1
         return found
 
@@ -196,6 +203,8 @@ class Trainer:
     def _enter(self, span: Span) -> None:
         """New networks, with the weights of same-named networks of the last stage; teachers are copies of students."""
         number = self.spans.index(span)
+        if self.span is not None:
+            self.settle()  # what is handed over may be used as it is
         torch.manual_seed(_seed(self.config.seed, INITIALISATION, number))
         kind = span.stage
         self.stage = self._stage_of(kind).to(self.device)
@@ -203,19 +212,18 @@ class Trainer:
         for name in set(networks) & set(self.student):
             before = self.answering if name in self.answering else self.student
             networks[name].load_state_dict(before[name].state_dict())
-        averaged = dict.fromkeys((*kind.averaged, *((kind.predicts,) if self.config.average else ())))
+        answers = (kind.predicts, *kind.rivals) if self.config.average else ()
+        averaged = dict.fromkeys((*kind.averaged, *answers))
         self.student, self.teacher = networks, teacher_of(networks, tuple(averaged), answers=self.config.average)
         if self.config.precision != "32-true":
             # Only the networks: in half precision a grid is off by up to 1.4 pixels at 256, and losses lose digits.
             for network in (*self.student.values(), *self.teacher.values()):
                 network.forward = self._in_half_precision(network)
         self._turns = [self._taking(turn, nesterov=kind.nesterov) for turn in self.stage.turns()]
-        batch = self.config.batch
-        sizes = (batch.labelled, batch.unlabelled) if kind.unlabelled else (batch.labelled + batch.unlabelled, 1)
         self._labelled, self._unlabelled = streams(
             self._cache,
             self._split,
-            sizes,
+            self.stage.batch(self.config.batch),
             seed=self.config.seed,
             rank=self.processes.rank,
             world_size=self.processes.size,
@@ -224,6 +232,8 @@ class Trainer:
             corners=self._corners,
             levels=self._levels,
             margin=self._margin,
+            everything=kind.everything,
+            parts=kind.parts,
         )
         if not kind.unlabelled:
             self._unlabelled = None
@@ -271,6 +281,22 @@ class Trainer:
         settings = replace(self.config.optimiser, **turn.optimiser)
         networks = [self.student[name] for name in self._names(turn)]
         return turn, settings, self.fabric.setup_optimizers(optimiser(settings, networks, nesterov=nesterov))
+
+    def settle(self, networks: nn.ModuleDict | None = None) -> None:
+        """Give what may answer the batch statistics of whole slices, which it will be asked about.
+
+        It does not change what is learned: in training, the statistics are those of the batch.
+        """
+        for name in (self.stage.predicts, *self.stage.rivals) if self.config.average else ():
+            recount_((self.answering if networks is None else networks)[name], self._as_asked())
+
+    def _as_asked(self) -> Iterator[Tensor]:
+        """Training slices without augmentation, the same ones at any time."""
+        size = self.task.input_size
+        for number in range(BATCHES):
+            streams_ = (s for s in (self._labelled, self._unlabelled) if s is not None)
+            images = torch.cat([stream.batch(number).images for stream in streams_])
+            yield images[(..., *centred((images.shape[-2], images.shape[-1]), size))]
 
     def synchronise(self) -> None:
         """Average the batch-norm statistics, which differ between processes, before validating and saving."""

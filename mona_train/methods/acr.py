@@ -22,7 +22,7 @@ from mona_train.losses.fixed_equivariance import fixed_equivariance
 from mona_train.losses.neighbours import nearest_neighbours
 from mona_train.losses.supervised import supervised
 from mona_train.losses.tailness import Tailness
-from mona_train.losses.unsupervised import unsupervised
+from mona_train.losses.unsupervised import IGNORE, unsupervised
 from mona_train.methods import base
 from mona_train.methods.acr_batch import Seen, bcp, separate
 from mona_train.methods.bank import Bank
@@ -44,6 +44,7 @@ class Settings(base.Settings):
     principles: tuple[str, ...] = PRINCIPLES
     lr: float | None = None  # of fine-tuning, which starts from a trained network; None: the same as in pre-training
     mix: Literal["cutmix", "bcp"] = "cutmix"  # unlabelled slices with each other, or with labelled ones (copy-paste)
+    pseudo: Literal["view", "plain"] = "view"  # bcp: labels from the teacher on the view itself, or on the plain slice
     whole: float = 0.0  # bcp: share of the images that are not mixed
     labelled: Literal["weak", "jittered"] = "weak"  # cutmix; jittered: warped and jittered like unlabelled slices
     start: float = 0.0  # share of the stage after which the principles join
@@ -129,12 +130,13 @@ class ACR(base.Stage):
         lr = self.settings.lr
         return (Turn((), self.losses, {} if lr is None else {"lr": lr}),)
 
-    def weights(self) -> dict[str, float]:
+    def weights(self, step: Step) -> dict[str, float]:
         s = self.settings
+        fixed = FIXED_RAMP if s.consistency == "fixed" else 0.0
         return {
             "supervised": s.supervised_scale,
-            "contrast": s.contrast_weight,
-            "equivariance": s.equivariance_weight,
+            "contrast": self._ramp(step, s.contrast_ramp) * s.contrast_weight,
+            "equivariance": self._ramp(step, fixed) * s.equivariance_weight,
             "unsupervised": s.unsupervised_weight,
             "neighbours": s.neighbours_weight,
         }
@@ -153,7 +155,7 @@ class ACR(base.Stage):
         probabilities = out.logits.detach().float().softmax(1)
         if "tailness" in principles:
             assert taught is not None
-            losses["contrast"] = self._ramp(step, self.settings.contrast_ramp) * self.tailness(
+            losses["contrast"] = self.tailness(
                 out.features,
                 probabilities,
                 taught.features,
@@ -174,7 +176,8 @@ class ACR(base.Stage):
 
     def _seen(self, step: Step, *, target: bool = False) -> Seen:
         if self.settings.mix == "bcp":
-            return bcp(step, STRENGTH, kernels=self.kernels, whole=self.settings.whole, target=target)
+            plain = self.settings.pseudo == "plain"
+            return bcp(step, STRENGTH, kernels=self.kernels, whole=self.settings.whole, plain=plain, target=target)
         return separate(step, STRENGTH, jittered=self.settings.labelled == "jittered", target=target)
 
     def _active(self, step: Step) -> set[str]:
@@ -184,17 +187,17 @@ class ACR(base.Stage):
     def _ramp(self, step: Step, share: float) -> float:
         """Linear from 0 to 1 over this share of the steps in which the principles are active."""
         start = self.settings.start
-        active = (step.progress - start) / (1 - start)
+        active = max(0.0, step.progress - start) / (1 - start) if start < 1 else 0.0
         return 1.0 if active >= share else active / share
 
     def _fit(self, logits: Tensor, seen: Seen) -> Losses:
         """To labels and pseudo-labels: by image where an image has one kind of them, by pixel where it has both."""
         s, n = self.settings, seen.labelled
         if s.mix == "bcp":
-            taught = ~seen.known & (seen.confidence >= s.confident)
+            taught = ~seen.known & (seen.confidence >= s.confident) & (seen.labels != IGNORE)
             return {
-                "supervised": supervised(logits, seen.labels, seen.known),
-                "unsupervised": supervised(logits, seen.labels, taught),
+                "supervised": supervised(logits, seen.labels.clamp(min=0), seen.known),
+                "unsupervised": supervised(logits, seen.labels.clamp(min=0), taught),
             }
         labels, confidence = seen.labels, seen.confidence
         return {
@@ -214,7 +217,7 @@ class ACR(base.Stage):
             out: UNetOutput = step.student["unet"](moved)
         trusted = seen.confidence >= self.settings.likely
         if seen.target is not None:
-            return self._ramp(step, FIXED_RAMP) * fixed_equivariance(seen.target, trusted, grid, out.logits)
+            return fixed_equivariance(seen.target, trusted, grid, out.logits)
         mask = trusted & (seen.labels > 0)
         return self.ops.equivariance(probabilities, mask, grid.points, out.logits)
 

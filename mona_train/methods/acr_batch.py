@@ -5,21 +5,25 @@ The teacher's pseudo-labels are made on a weak view of the unlabelled slices and
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from mona_infer.errors import InputError
+from mona_infer.task import centred
 from mona_kernels import Kernels
 from mona_kernels.ops import largest_pieces as pieces
 from mona_train.augment import Strength, View, bidirectional
 from mona_train.data.stream import UnlabelledBatch
+from mona_train.losses.unsupervised import IGNORE
 from mona_train.methods.bank import UNKNOWN
 from mona_train.methods.base import Step
 from mona_train.methods.views import mixed_view, size_of, weak_geometry, weak_view
 
+Largest: TypeAlias = Callable[[Tensor], Tensor]  # of pseudo-labels, the largest piece of each class
 LABELLED_TAGS = 1 << 40  # added to the row of a labelled slice: rows count from 0 in both streams
 
 
@@ -60,27 +64,34 @@ def separate(step: Step, strength: Strength, *, jittered: bool, target: bool = F
     )
 
 
-def bcp(step: Step, strength: Strength, *, kernels: Kernels, whole: float = 0.0, target: bool = False) -> Seen:
+def bcp(
+    step: Step,
+    strength: Strength,
+    *,
+    kernels: Kernels,
+    whole: float = 0.0,
+    plain: bool = False,
+    target: bool = False,
+) -> Seen:
     """Bidirectional copy-paste (Bai et al. 2023): every image shows a labelled and an unlabelled slice.
 
     So that both kinds are in every image and every batch statistic.  Of a pseudo-label, the largest piece of each class
-    is kept.
+    is kept.  `plain`: pseudo-labels are made on the slices as they are, upright and at their own scale, and moved with
+    them; what comes from beyond the plain window has none (IGNORE).
     """
     batch = _unlabelled(step)
     view = weak_view(step, step.labelled.images, step.labelled.labels)
     assert view.labels is not None
-    weak = weak_view(step, batch.images).images
-    probabilities, confidence, pseudo = _taught(step, weak)
     largest = pieces.largest_pieces if kernels == "native" else pieces.reference.largest_pieces
-    pseudo = largest(pseudo)
+    weak, probabilities, confidence, pseudo = (_upright if plain else _as_seen)(step, batch.images, largest)
     counts = len(view.images), len(weak)
     pairs = bidirectional(step.generator, *counts, size_of(weak), whole=whole, device=weak.device)
-    plain = pairs.of(view.images, weak)
+    mixed = pairs.of(view.images, weak)
     rows = step.labelled.rows
     tags = torch.full((len(view.images),), UNKNOWN, device=weak.device) if rows is None else rows + LABELLED_TAGS
     return Seen(
-        images=step.augment.appearance(step.generator, plain, strength),
-        plain=plain,
+        images=step.augment.appearance(step.generator, mixed, strength),
+        plain=mixed,
         labels=pairs.of(view.labels, pseudo),
         confidence=pairs.of(torch.ones_like(view.labels, dtype=torch.float32), confidence),
         known=pairs.known,
@@ -88,6 +99,29 @@ def bcp(step: Step, strength: Strength, *, kernels: Kernels, whole: float = 0.0,
         slices=torch.stack([tags[pairs.labelled], batch.rows[pairs.unlabelled]], 1),
         target=pairs.of(_one_hot(view.labels, probabilities.shape[1]), probabilities) if target else None,
     )
+
+
+def _as_seen(step: Step, images: Tensor, largest: Largest) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """A view of the images, and the teacher's probabilities, confidence and pseudo-labels on it."""
+    weak = weak_view(step, images).images
+    probabilities, confidence, labels = _taught(step, weak)
+    return weak, probabilities, confidence, largest(labels)
+
+
+def _upright(step: Step, images: Tensor, largest: Largest) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The same, with the teacher's answer on the plain window moved into the view."""
+    canvas, (geometry, window) = size_of(images), weak_geometry(step, images)
+    inner = centred(canvas, window)
+    probabilities, confidence, labels = _taught(step, images[(..., *inner)])
+    known = labels.new_full((len(images), *canvas), IGNORE)
+    known[(..., *inner)] = largest(labels)
+    maps = images.new_zeros(len(images), 1 + probabilities.shape[1], *canvas)
+    maps[:, :1], maps[(slice(None), slice(1, None), *inner)] = images, probabilities
+    sure = images.new_zeros(len(images), *canvas)
+    sure[(..., *inner)] = confidence
+    view = geometry.apply(maps, known, sure, size=window, ignore=IGNORE)
+    assert view.labels is not None and view.confidence is not None
+    return view.images[:, :1], view.images[:, 1:], view.confidence, view.labels
 
 
 def _unlabelled(step: Step) -> UnlabelledBatch:

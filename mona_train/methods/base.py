@@ -18,6 +18,7 @@ from torch import Generator, Tensor, nn
 from mona_kernels.ops import Kernels
 from mona_train.augment import PUBLISHED, Augmentation
 from mona_train.augment.draw import Size
+from mona_train.config.schema import Batch
 from mona_train.data.stream import LabelledBatch, UnlabelledBatch
 from mona_train.engine.distributed import Distributed, SingleProcess
 from mona_train.networks.unet import UNet
@@ -69,7 +70,10 @@ class Stage(nn.Module, ABC):  # type: ignore[misc]
     Settings: ClassVar[type[Settings]] = Settings
     averaged: ClassVar[tuple[str, ...]] = ()
     unlabelled: ClassVar[bool] = True  # False: the whole batch is labelled slices
+    everything: ClassVar[bool] = False  # `Step.unlabelled` has the labelled patients' slices too, as images alone
+    parts: ClassVar[int] = 0  # `Step.unlabelled` has one slice from each of so many depths of each of its scans
     predicts: ClassVar[str] = "unet"  # the network used by validation, best.safetensors and export
+    rivals: ClassVar[tuple[str, ...]] = ()  # others that could predict: at the end validation chooses the best one
     nesterov: ClassVar[bool] = False  # where the optimiser is SGD
     cost: ClassVar[float] = 1.0  # of a step, for the estimate of a run's time; see `passes`
 
@@ -89,9 +93,13 @@ class Stage(nn.Module, ABC):  # type: ignore[misc]
     def turns(self) -> tuple[Turn, ...]:
         return (Turn((), self.losses),)
 
-    def weights(self) -> dict[str, float]:
-        """The weights of losses; a loss that is not listed has weight 1."""
+    def weights(self, step: Step) -> dict[str, float]:
+        """The weights of losses at this step, ramps included; a loss that is not listed has weight 1."""
         return {}
+
+    def batch(self, asked: Batch) -> tuple[int, int]:
+        """Labelled and unlabelled slices of a step, given the run's."""
+        return (asked.labelled, asked.unlabelled) if self.unlabelled else (asked.labelled + asked.unlabelled, 1)
 
     def ema(self, step: Step, decay: float) -> float:
         """The teacher's EMA decay at this step, given the run's."""
@@ -112,6 +120,20 @@ class Method:
     paper: str  # who published it
     year: int
     all_labels: bool = False  # uses every label, whatever --ratio says
+    shares: tuple[float, ...] = ()  # of the steps, for each stage; empty: `pretrain_share` for those before the last
+
+
+@contextmanager
+def with_dropout(network: nn.Module) -> Iterator[None]:
+    """A teacher that answers with dropout, so that its answers can be compared with each other."""
+    silent = [m for m in network.modules() if isinstance(m, nn.modules.dropout._DropoutNd) and not m.training]
+    try:
+        for m in silent:
+            m.train()
+        yield
+    finally:
+        for m in silent:
+            m.eval()
 
 
 @contextmanager

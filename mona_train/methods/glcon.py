@@ -70,7 +70,7 @@ class GLCon(base.Stage):
             "local_predictor": LocalPredictor(norm=norm),
         }
 
-    def weights(self) -> dict[str, float]:
+    def weights(self, step: Step) -> dict[str, float]:
         return {"global": self.settings.global_weight, "local": self.settings.local_weight}
 
     def losses(self, step: Step) -> Losses:

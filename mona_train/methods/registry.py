@@ -55,8 +55,9 @@ def stages_of(method: str, pretrain: str = "default") -> tuple[type[Stage], ...]
 
 
 def first_stage(method: str, asked: str, preferred: str) -> str:
-    """The pre-training that was asked for; by default what the preset prefers, for a method that has one."""
-    return preferred if asked == "default" and len(method_named(method).stages) > 1 else asked
+    """The pre-training that was asked for; by default what the preset prefers, for a method that takes any."""
+    first, *rest = method_named(method).stages
+    return preferred if asked == "default" and rest and first.name in pretraining() else asked
 
 
 def _modules() -> list[Any]:

@@ -1,4 +1,4 @@
-"""Dropout whose mask is not what a step waits for: torch draws it on one thread, a sixth of a training pass on two cores."""
+"""Dropout with a mask that is drawn fast: torch draws it on one thread, a sixth of a training pass on two cores."""
 
 from __future__ import annotations
 

@@ -37,10 +37,13 @@ class UNet(nn.Module):  # type: ignore[misc]
         self.head = nn.Conv2d(c[0], classes, 3, padding=1)
 
     def forward(self, images: Tensor) -> UNetOutput:
-        skips = self.encode(images)
-        features = [skips.pop()]
-        for up in self.decoder:
-            features.append(up(features[-1], skips.pop()))
+        return self.decode(self.encode(images))
+
+    def decode(self, levels: list[Tensor]) -> UNetOutput:
+        """From the five levels of `encode`, which an auxiliary decoder may be given in another form."""
+        features = [levels[-1]]
+        for up, skip in zip(self.decoder, levels[-2::-1], strict=True):
+            features.append(up(features[-1], skip))
         return UNetOutput(self.head(features[-1]), features)
 
     def encode(self, images: Tensor) -> list[Tensor]:

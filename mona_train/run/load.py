@@ -66,9 +66,10 @@ def load_run(folder: Path) -> Trained:
     try:
         task = Task.from_json(json.dumps(facts["task"]))
         who = str(results.get("network", facts.get("answers", "student")))
-        weights = checkpoint.unpack(f"{who}.{facts['predicts']}", tensors)
+        predicts = str(results.get("predicts", facts["predicts"]))
+        weights = checkpoint.unpack(f"{who}.{predicts}", tensors)
         task = _post_processed(task, results)
-        network = _network(config, facts["predicts"], len(task.classes))
+        network = _network(config, predicts, len(task.classes))
         network.load_state_dict(weights)
     except (KeyError, RuntimeError) as error:
         why = str(error).splitlines()[0]

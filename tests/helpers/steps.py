@@ -60,6 +60,12 @@ def step_of(
     return Step(index, index, steps, 0, *batches, student, teacher, seeded(index))
 
 
+def weights_at(stage: Stage, index: int = 0, steps: int = 300) -> dict[str, float]:
+    """The weights of a stage's losses at a step; networks and slices do not matter."""
+    batch = LabelledBatch(torch.zeros(1, 1, 16, 16), torch.zeros(1, 16, 16, dtype=torch.int64))
+    return stage.weights(Step(index, index, steps, 0, batch, None, nn.ModuleDict(), nn.ModuleDict(), seeded(index)))
+
+
 def following(step: Step, count: int = 1) -> Step:
     """A later step of the same networks, on other slices."""
     number = step.number + count

@@ -1,4 +1,4 @@
-"""`average`: the run's answer is the EMA network, with averaged batch-norm statistics, and a resumed run is the run."""
+"""`average`: the run's answer is the EMA network, with the statistics of whole slices; a resumed run is the run."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.small_runs import ADAMW, small_config, train, trainer_of
+from helpers.small_runs import ADAMW, PATIENTS, slices_of, small_config, train, trainer_of
+from helpers.steps import calls_of, seeded
 from helpers.trainers import copied, state_hash
 from torch import Tensor, nn
 
 from mona_train.config.schema import Config
+from mona_train.engine.batch_statistics import BATCHES, recount_
 from mona_train.engine.ema_teacher import average_, teacher_of, teaching_mode, warmed_up
 from mona_train.engine.trainer import Trainer
 from mona_train.run import checkpoint
@@ -54,16 +56,48 @@ def test_what_a_teacher_sees_does_not_change_the_statistics_it_answers_with() ->
     assert student["unet"][1].momentum == 0.1  # the student still learns its own
 
 
-def test_statistics_are_averaged_where_asked_and_counts_are_not() -> None:
+def test_only_weights_are_averaged() -> None:
     student = body()
     teacher = teacher_of(student, ("unet",), answers=True)
     with torch.no_grad():
         for tensor in (*student.parameters(), *student.buffers()):
             tensor.add_(1)
-    before = copied(teacher)
-    average_(teacher, student, 0.9, statistics=True)
+    before, weights = copied(teacher), {name for name, _ in teacher.named_parameters()}
+    average_(teacher, student, 0.9)
     for name, t in teacher.state_dict().items():
-        torch.testing.assert_close(t, before[name] + 0.1 if t.is_floating_point() else before[name])
+        torch.testing.assert_close(t, before[name] + 0.1 if name in weights else before[name])
+
+
+# ---- the batch statistics that it answers with
+
+
+def test_statistics_are_the_averages_over_the_batches_that_are_shown() -> None:
+    network = nn.Sequential(nn.Dropout(0.5), nn.BatchNorm2d(2, momentum=0.0))
+    network[1].running_mean.fill_(7)
+    batches = [torch.randn(4, 2, 5, 5, generator=seeded(n)) + n for n in range(3)]
+    recount_(network, batches)
+    norm = network[1]
+    torch.testing.assert_close(norm.running_mean, torch.stack([b.mean((0, 2, 3)) for b in batches]).mean(0))
+    torch.testing.assert_close(norm.running_var, torch.stack([b.var((0, 2, 3)) for b in batches]).mean(0))
+    assert norm.momentum == 0.0 and not any(m.training for m in network.modules())
+
+
+def test_a_trainer_shows_whole_slices_as_they_are() -> None:
+    trainer = train(trainer_of(averaging()), 3)
+    weights = copied(trainer.student)
+    seen = calls_of(trainer.network)
+    trainer.settle()
+    assert len(seen) == BATCHES
+    known = {tuple(i.flatten().tolist()) for n in range(PATIENTS) for i in torch.from_numpy(slices_of(n)[0] / 65535)}
+    for images, _ in seen:
+        assert len(images) == 8
+        for image in images.double():
+            assert any(torch.allclose(image.flatten(), torch.tensor(k, dtype=torch.float64), atol=1e-4) for k in known)
+    assert all(torch.equal(t, weights[name]) for name, t in trainer.student.state_dict().items())
+    plain = train(trainer_of(replace(averaging(), average=False)), 3)
+    before = copied(plain.student)
+    plain.settle()  # the published answer has the statistics of training
+    assert all(torch.equal(t, before[name]) for name, t in plain.student.state_dict().items())
 
 
 def test_the_average_follows_faster_at_first() -> None:
@@ -76,7 +110,7 @@ def test_the_average_follows_faster_at_first() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_answer_is_the_average_of_weights_and_statistics(method: str) -> None:
+def test_the_answer_is_the_average_of_weights(method: str) -> None:
     """After each step, by hand; it starts anew with each stage, from what the last one answered with."""
     trainer = trainer_of(averaging(method))
     for span in trainer.spans:
@@ -88,10 +122,9 @@ def test_the_answer_is_the_average_of_weights_and_statistics(method: str) -> Non
             decay = min(1 - 1 / (index + 1), 0.99) if method == "mean-teacher" else 0.99
             decay = min(decay, (1 + index) / (10 + index))
             student, now = trainer.student.state_dict(), trainer.teacher.state_dict()
-            for name in (name for name, t in now.items() if t.is_floating_point()):
+            for name in (name for name, _ in trainer.teacher.named_parameters()):
                 expected = decay * before[name].double() + (1 - decay) * student[name].double()
                 torch.testing.assert_close(now[name].double(), expected, atol=1e-7, rtol=2e-6)
-    assert not any(torch.equal(now[name], student[name]) for name in now if "running" in name)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -108,9 +141,12 @@ def test_a_method_without_a_teacher_has_one_to_answer() -> None:
     assert list(trainer.teacher) == ["unet"]
 
 
-def test_the_next_stage_starts_from_the_average_and_its_statistics() -> None:
+def test_the_next_stage_starts_from_the_average_with_statistics_of_its_own() -> None:
     trainer = train(trainer_of(averaging()), 8)
+    untold = copied(trainer.teacher)
+    trainer.settle()
     averaged, students = copied(trainer.teacher), copied(trainer.student)
+    trainer = train(trainer_of(averaging()), 8)
     trainer.prepare_step()
     assert trainer.span is not None and trainer.span.stage.name == "acr"
     for name, t in trainer.student.state_dict().items():
@@ -121,7 +157,7 @@ def test_the_next_stage_starts_from_the_average_and_its_statistics() -> None:
     assert "predictor" in {name.partition(".")[0] for name in students.keys() - averaged.keys()}
     assert not torch.equal(averaged["unet.head.weight"], students["unet.head.weight"])
     mean = next(name for name in averaged if name.endswith("running_mean"))
-    assert not torch.equal(averaged[mean], students[mean])
+    assert not torch.equal(averaged[mean], students[mean]) and not torch.equal(averaged[mean], untold[mean])
 
 
 @pytest.mark.parametrize("method", METHODS)

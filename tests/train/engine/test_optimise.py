@@ -138,7 +138,7 @@ class Probe(base.Stage):
     def networks(self) -> dict[str, nn.Module]:
         return {"unet": nn.Sequential(nn.Conv2d(1, self.classes, 1), nn.BatchNorm2d(self.classes), nn.Dropout(0.5))}
 
-    def weights(self) -> dict[str, float]:
+    def weights(self, step: Step) -> dict[str, float]:
         return {"steep": 3.0}
 
     def ema(self, step: Step, decay: float) -> float:

@@ -123,7 +123,7 @@ def in_one_process(config: Config, dropout: list[list[int]]) -> dict[str, Any]:
         student.train()
         teaching_mode(teacher)
 
-        def losses_of(rank: int, index: int = index, span: Any = span, stages: Any = stages) -> Losses:
+        def losses_of(rank: int, index: int = index, span: Any = span, stages: Any = stages) -> Any:
             labelled, unlabelled = both[rank]
             assert unlabelled is not None
             step = Step(
@@ -139,17 +139,16 @@ def in_one_process(config: Config, dropout: list[list[int]]) -> dict[str, Any]:
                 processes=shards[rank],
             )
             torch.manual_seed(dropout[trainer.number][rank])
-            found: Losses = stages[rank].losses(step)
-            return found
+            weights = stages[rank].weights(step)
+            return {name: (loss, weights.get(name, 1.0)) for name, loss in stages[rank].losses(step).items()}
 
         losses = in_turns(table, [lambda rank=rank: losses_of(rank) for rank in RANKS])
         for found in losses:
-            weights = trainer.stage.weights()
-            weighted = [weights.get(name, 1.0) * loss for name, loss in found.items()]
+            weighted = [weight * loss for loss, weight in found.values()]
             (torch.stack(weighted).sum() / len(RANKS)).backward()
         steps.append(
             {
-                "losses": [{name: loss.detach() for name, loss in found.items()} for found in losses],
+                "losses": [{name: loss.detach() for name, (loss, _) in found.items()} for found in losses],
                 "gradients": gradients_of(student),
                 "totals": [shard.totals[:] for shard in shards],
             }

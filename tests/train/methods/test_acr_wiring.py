@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers.steps import CLASSES, calls_of, stage_of
+from helpers.steps import CLASSES, calls_of, stage_of, weights_at
 from helpers.told import SIZE, by_hand, quarter_turn, told, told_step, turned
 from torch import Tensor, nn
 
@@ -71,7 +71,7 @@ def test_settings_are_those_of_the_method() -> None:
 
 
 def test_the_weights_are_those_of_the_method() -> None:
-    assert stage_of(ACR).weights() == {
+    assert weights_at(stage_of(ACR)) == {
         "supervised": 1.0, "contrast": 0.01, "equivariance": 1.0, "unsupervised": 1.0, "neighbours": 1.0
     }  # fmt: skip
 
@@ -79,7 +79,7 @@ def test_the_weights_are_those_of_the_method() -> None:
 def test_every_weight_goes_to_its_own_loss() -> None:
     for name in ("supervised", "contrast", "equivariance", "unsupervised", "neighbours"):
         setting = "supervised_scale" if name == "supervised" else f"{name}_weight"
-        weights = stage_of(ACR, **{setting: 7.0}).weights()
+        weights = weights_at(stage_of(ACR, **{setting: 7.0}))
         assert [other for other, weight in weights.items() if weight == 7.0] == [name]
 
 

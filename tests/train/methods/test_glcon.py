@@ -14,6 +14,7 @@ from helpers.steps import (
     following,
     stage_of,
     step_of,
+    weights_at,
     with_gradient,
     within,
     without_dropout,
@@ -46,8 +47,8 @@ def test_networks_and_settings_are_those_of_the_method() -> None:
     assert stage.slices.kept.shape == (36, 512) and stage.crops.kept.shape == (36, 36, 512)
     s = stage.settings
     assert (s.student_temperature, s.teacher_temperature, s.windows, s.supervised_scale) == (0.1, 0.01, 6, 1.0)
-    assert stage.weights() == {"global": 1.0, "local": 1.0}
-    assert stage_of(GLCon, global_weight=0.5, local_weight=2.0).weights() == {"global": 0.5, "local": 2.0}
+    assert weights_at(stage) == {"global": 1.0, "local": 1.0}
+    assert weights_at(stage_of(GLCon, global_weight=0.5, local_weight=2.0)) == {"global": 0.5, "local": 2.0}
 
 
 @pytest.mark.parametrize(("batch", "steps"), [((3, 3), 6), ((3, 2), 8), ((4, 0), 9)])

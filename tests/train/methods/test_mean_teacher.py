@@ -12,7 +12,7 @@ from helpers.steps import calls_of, following, seeded, stage_of, step_of, with_g
 
 from mona_train.augment import Fitted
 from mona_train.losses.supervised import supervised
-from mona_train.methods import mean_teacher
+from mona_train.methods import consistency
 from mona_train.methods.mean_teacher import MeanTeacher, ramp
 
 
@@ -55,8 +55,8 @@ def test_losses_are_those_of_the_method() -> None:
     assert len(student) == len(teacher) == 1 and len(images) == 6 and len(noisy) == 3
     found, target = out.logits[3:].softmax(1), taught.logits.softmax(1)
     now = math.exp(-5 * 0.5**2)
-    torch.testing.assert_close(losses["consistency"], now * (found - target).square().mean())
-    assert stage.weights() == {"consistency": 0.1}
+    torch.testing.assert_close(losses["consistency"], (found - target).square().mean())
+    assert stage.weights(step) == {"consistency": pytest.approx(0.1 * now)}
 
     noise = noisy - images[3:]
     assert noise.abs().max() <= 0.2 + 1e-6
@@ -66,8 +66,8 @@ def test_losses_are_those_of_the_method() -> None:
 
 def test_weight_and_noise_are_what_was_set() -> None:
     stage = stage_of(MeanTeacher, consistency_weight=0.3, noise=0.02, noise_limit=0.03)
-    assert stage.weights() == {"consistency": 0.3}
     step = step_of(stage, index=150)
+    assert stage.weights(step) == {"consistency": pytest.approx(0.3 * math.exp(-5 * 0.5**2))}
     student, teacher = calls_of(step.student["unet"]), calls_of(step.teacher["unet"])
     stage.losses(step)
     noise = teacher[0][0] - student[0][0][3:]
@@ -85,7 +85,7 @@ def test_the_labelled_come_first_and_count_half(monkeypatch: pytest.MonkeyPatch)
         labels.append(given)
         return supervised(logits, given)
 
-    monkeypatch.setattr(mean_teacher, "supervised", kept)
+    monkeypatch.setattr(consistency, "supervised", kept)
     loss = stage.losses(step)["supervised"]
     images, out = student[0]
     torch.testing.assert_close(loss, 0.5 * supervised(out.logits[:3], labels[0]))

@@ -15,6 +15,7 @@ from helpers.steps import (
     seeded,
     stage_of,
     step_of,
+    weights_at,
     with_gradient,
     within,
     without_dropout,
@@ -239,7 +240,7 @@ def test_appearance_comes_after_pasting() -> None:
 
 def test_settings_of_the_stage() -> None:
     stage = stage_of(Supervised)
-    assert (stage.name, stage.unlabelled, stage.averaged, stage.weights()) == ("supervised", False, (), {})
+    assert (stage.name, stage.unlabelled, stage.averaged, weights_at(stage)) == ("supervised", False, (), {})
     assert (stage.settings.augmentation, stage.settings.scale, stage.settings.copy_paste) == ("weak", 0.5, False)
     assert list(stage.networks()) == ["unet"]
 
