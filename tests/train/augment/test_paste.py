@@ -73,3 +73,13 @@ def test_maps_with_and_without_channels_are_mixed_alike() -> None:
 def test_a_seed_gives_the_same_boxes() -> None:
     first, again, other = (bidirectional(seeded(s), 3, 3, SIZE).known for s in (1, 1, 2))
     assert torch.equal(first, again) and not torch.equal(first, other)
+
+
+def test_a_share_of_the_images_is_not_mixed() -> None:
+    pairs = bidirectional(seeded(), 300, 300, SIZE, whole=0.25)
+    areas = pairs.known.sum((1, 2))
+    everything = SIZE[0] * SIZE[1]
+    assert set(areas[:300].tolist()) == {AREA, everything} and set(areas[300:].tolist()) == {0, everything - AREA}
+    for half, plain in ((areas[:300], everything), (areas[300:], 0)):
+        assert 50 < int((half == plain).sum()) < 100
+    assert set(bidirectional(seeded(), 50, 50, SIZE).known.sum((1, 2)).tolist()) == {AREA, everything - AREA}

@@ -18,6 +18,7 @@ from torch import Tensor
 from mona_kernels.ops.largest_pieces.reference import largest_pieces
 from mona_train.augment import Fitted, published
 from mona_train.data.stream import LabelledBatch
+from mona_train.losses.unsupervised import IGNORE
 from mona_train.methods.acr import ACR
 from mona_train.methods.acr_batch import LABELLED_TAGS
 from mona_train.methods.base import Losses, Step
@@ -96,6 +97,36 @@ def test_the_mixture_gets_its_appearance_as_a_whole(hand: pytest.MonkeyPatch) ->
     hand.setattr(published, "jitter", jitter)
     seen = watch(stage_of(ACR, principles=(), **SMALL))
     assert len(given) == 1 and torch.equal(seen.student[0][0], given[0] / 2) and len(given[0]) == MIXED
+
+
+# --- pseudo-labels of the plain slice
+
+
+def test_the_teacher_is_asked_about_the_plain_slice_and_its_answer_moves_with_it(hand: pytest.MonkeyPatch) -> None:
+    stage = stage_of(ACR, principles=(), pseudo="plain", **SMALL)
+    seen, batch = watch(stage), stage._seen(bcp_step(stage))
+    images = seen.step.unlabelled.images
+    assert torch.equal(seen.teacher[0][0], images)  # not turned
+    pseudo = turned(largest_pieces(told(images)[0]))[SECOND]
+    assert torch.equal(batch.labels[~batch.known], pseudo[~batch.known])
+    sure = turned(told(images)[1])[SECOND]
+    torch.testing.assert_close(batch.confidence[~batch.known], sure[~batch.known])
+
+
+def test_what_comes_from_beyond_the_plain_window_has_no_pseudo_label() -> None:
+    stage = stage_of(ACR, principles=(), pseudo="plain", **SMALL)
+    step = replace(bcp_step(stage), window=(16, 16), augment=Fitted(shift=1.0))
+    asked = calls_of(step.teacher["unet"])
+    batch = stage._seen(step, target=True)
+    assert torch.equal(asked[0][0], step.unlabelled.images[..., 8:24, 8:24])
+    beyond = batch.labels == IGNORE
+    assert 0.05 < float(beyond.float().mean()) < 0.5 and not bool((beyond & batch.known).any())
+    assert float(batch.confidence[beyond].max()) < 1  # between a pixel inside and one beyond, at most
+    logits = torch.randn(MIXED, CLASSES, 16, 16, generator=seeded())
+    losses = stage._fit(logits, batch)
+    taught = ~batch.known & ~beyond
+    torch.testing.assert_close(losses["unsupervised"], weighted_loss(logits, batch.labels.clamp(min=0), taught))
+    torch.testing.assert_close(losses["supervised"], weighted_loss(logits, batch.labels.clamp(min=0), batch.known))
 
 
 # --- losses
