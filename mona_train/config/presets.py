@@ -33,9 +33,10 @@ FITTED: dict[str, Any] = {
     "optimiser": Optimiser(kind="adamw", lr=1e-3, weight_decay=0.01, power=1.0, warmup=0.005, hold=0.7, over="run"),
     "batch": Batch(6, 6),
     "stages": {
-        "supervised": {"scale": 1.0, "copy_paste": True},
-        "glcon": {"copy_paste": True},
-        "mean-teacher": {"supervised_scale": 1.0},
+        **dict.fromkeys(
+            ("supervised", "gcl-finetune", "scs-finetune", "plc-baseline"), {"scale": 1.0, "copy_paste": True}
+        ),
+        **dict.fromkeys(("glcon", "moco", "knn-moco", "simclr", "byol", "isd"), {"copy_paste": True}),
         # On top of mixing the principles are still to be measured at this length; they double the time of a step.
         "acr": {
             "mix": "bcp",

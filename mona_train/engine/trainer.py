@@ -218,7 +218,9 @@ class Trainer:
         if self.config.precision != "32-true":
             # Only the networks: in half precision a grid is off by up to 1.4 pixels at 256, and losses lose digits.
             for network in (*self.student.values(), *self.teacher.values()):
-                network.forward = self._in_half_precision(network)
+                for name in ("forward", "encode", "decode"):  # a stage may use a part of a U-Net
+                    if hasattr(network, name):
+                        setattr(network, name, self._in_half_precision(network, getattr(network, name)))
         self._turns = [self._taking(turn, nesterov=kind.nesterov) for turn in self.stage.turns()]
         self._labelled, self._unlabelled = streams(
             self._cache,
@@ -245,13 +247,12 @@ class Trainer:
         fits = self.task.first_look and self.config.augmentation == "fitted"
         return max(self.task.input_size) // 4 if fits else 0
 
-    def _in_half_precision(self, network: nn.Module) -> Callable[..., Any]:
+    def _in_half_precision(self, network: nn.Module, part: Callable[..., Any]) -> Callable[..., Any]:
         """In training mode only: in evaluation mode a network computes in 32 bit, as the exported model will."""
-        forward = network.forward
 
-        def run(*inputs: Tensor) -> Any:
+        def run(*inputs: Any) -> Any:
             with self.fabric.autocast() if network.training else nullcontext():
-                return forward(*inputs)
+                return part(*inputs)
 
         return run
 

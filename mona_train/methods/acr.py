@@ -24,11 +24,11 @@ from mona_train.losses.supervised import supervised
 from mona_train.losses.tailness import Tailness
 from mona_train.losses.unsupervised import IGNORE, unsupervised
 from mona_train.methods import base
-from mona_train.methods.acr_batch import Seen, bcp, separate
+from mona_train.methods.acr_batch import Seen, Views, bcp, separate
 from mona_train.methods.bank import Bank
 from mona_train.methods.base import Losses, Method, Step, Turn, frozen_statistics
 from mona_train.methods.glcon import GLCon
-from mona_train.methods.views import size_of
+from mona_train.methods.views import Strengths, size_of
 from mona_train.networks.heads import DIM, Norm, Predictor, ProjectionHead
 from mona_train.networks.representation import RepresentationHead
 from mona_train.networks.unet import UNet, UNetOutput
@@ -46,6 +46,8 @@ class Settings(base.Settings):
     mix: Literal["cutmix", "bcp"] = "cutmix"  # unlabelled slices with each other, or with labelled ones (copy-paste)
     pseudo: Literal["view", "plain"] = "view"  # bcp: labels from the teacher on the view itself, or on the plain slice
     whole: float = 0.0  # bcp: share of the images that are not mixed
+    student: Strengths = "strong"  # which views of unlabelled slices student and teacher see: all four pairs
+    teacher: Strengths = "weak"
     labelled: Literal["weak", "jittered"] = "weak"  # cutmix; jittered: warped and jittered like unlabelled slices
     start: float = 0.0  # share of the stage after which the principles join
     consistency: Literal["published", "fixed"] = "published"  # with the student's own answer, or labels and the teacher
@@ -175,10 +177,11 @@ class ACR(base.Stage):
         return losses
 
     def _seen(self, step: Step, *, target: bool = False) -> Seen:
-        if self.settings.mix == "bcp":
-            plain = self.settings.pseudo == "plain"
-            return bcp(step, STRENGTH, kernels=self.kernels, whole=self.settings.whole, plain=plain, target=target)
-        return separate(step, STRENGTH, jittered=self.settings.labelled == "jittered", target=target)
+        s, views = self.settings, Views(STRENGTH, self.settings.student, self.settings.teacher)
+        if s.mix == "bcp":
+            plain = s.pseudo == "plain"
+            return bcp(step, views, kernels=self.kernels, whole=s.whole, plain=plain, target=target)
+        return separate(step, views, jittered=s.labelled == "jittered", target=target)
 
     def _active(self, step: Step) -> set[str]:
         """The principles of this step: those of weight 0 cost nothing, and all of them nothing before `start`."""

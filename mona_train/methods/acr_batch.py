@@ -21,7 +21,7 @@ from mona_train.data.stream import UnlabelledBatch
 from mona_train.losses.unsupervised import IGNORE
 from mona_train.methods.bank import UNKNOWN
 from mona_train.methods.base import Step
-from mona_train.methods.views import mixed_view, size_of, weak_geometry, weak_view
+from mona_train.methods.views import Strengths, mixed_view, seen_with, size_of, weak_geometry, weak_view
 
 Largest: TypeAlias = Callable[[Tensor], Tensor]  # of pseudo-labels, the largest piece of each class
 LABELLED_TAGS = 1 << 40  # added to the row of a labelled slice: rows count from 0 in both streams
@@ -38,25 +38,33 @@ class Seen(NamedTuple):
     target: Tensor | None = None  # B C H W: one-hot labels, and the teacher's probabilities elsewhere
 
 
-def separate(step: Step, strength: Strength, *, jittered: bool, target: bool = False) -> Seen:
+class Views(NamedTuple):
+    """What student and teacher see of unlabelled slices (method 5.5): weak views, or strong ones.
+
+    A strong student sees them warped, mixed and jittered.  A strong teacher sees its own jitter of what the student is
+    shown; a weak one answers before warp and mixture, and its answer moves with the slices.
+    """
+
+    strength: Strength
+    student: Strengths = "strong"
+    teacher: Strengths = "weak"
+
+
+def separate(step: Step, views: Views, *, jittered: bool, target: bool = False) -> Seen:
     """Labelled images; then unlabelled ones, warped, mixed with each other by CutMix, and jittered."""
-    images, labels = _labelled(step, strength if jittered else None)
+    images, labels = _labelled(step, views.strength if jittered else None)
     batch = _unlabelled(step)
     weak = weak_view(step, batch.images).images
-    probabilities, confidence, pseudo = _taught(step, weak)
-    maps = torch.cat([weak, probabilities], 1) if target else weak
-    view = mixed_view(step.generator, maps, pseudo, confidence, augment=step.augment)
-    assert view.labels is not None and view.confidence is not None
-    mixed, taught = view.images[:, :1], view.images[:, 1:]
-    strong = step.augment.appearance(step.generator, mixed, strength)
+    mixed, taught, confidence, pseudo = _moved(step, weak, views, target=target)
+    strong = seen_with(step, mixed, views.student, views.strength)
     n = len(images)
-    known = torch.zeros_like(torch.cat([labels, view.labels]), dtype=torch.bool)
+    known = torch.zeros_like(torch.cat([labels, pseudo]), dtype=torch.bool)
     known[:n] = True
     return Seen(
         images=torch.cat([images, strong]),
         plain=torch.cat([images, mixed]),
-        labels=torch.cat([labels, view.labels]),
-        confidence=torch.cat([torch.ones_like(labels, dtype=torch.float32), view.confidence]),
+        labels=torch.cat([labels, pseudo]),
+        confidence=torch.cat([torch.ones_like(labels, dtype=torch.float32), confidence]),
         known=known,
         labelled=n,
         slices=torch.stack([batch.rows, batch.rows.roll(-1)], 1),  # CutMix's partner is the next one
@@ -66,7 +74,7 @@ def separate(step: Step, strength: Strength, *, jittered: bool, target: bool = F
 
 def bcp(
     step: Step,
-    strength: Strength,
+    views: Views,
     *,
     kernels: Kernels,
     whole: float = 0.0,
@@ -83,14 +91,14 @@ def bcp(
     view = weak_view(step, step.labelled.images, step.labelled.labels)
     assert view.labels is not None
     largest = pieces.largest_pieces if kernels == "native" else pieces.reference.largest_pieces
-    weak, probabilities, confidence, pseudo = (_upright if plain else _as_seen)(step, batch.images, largest)
+    weak, probabilities, confidence, pseudo = (_upright if plain else _as_seen)(step, batch.images, views, largest)
     counts = len(view.images), len(weak)
     pairs = bidirectional(step.generator, *counts, size_of(weak), whole=whole, device=weak.device)
     mixed = pairs.of(view.images, weak)
     rows = step.labelled.rows
     tags = torch.full((len(view.images),), UNKNOWN, device=weak.device) if rows is None else rows + LABELLED_TAGS
     return Seen(
-        images=step.augment.appearance(step.generator, mixed, strength),
+        images=seen_with(step, mixed, views.student, views.strength),
         plain=mixed,
         labels=pairs.of(view.labels, pseudo),
         confidence=pairs.of(torch.ones_like(view.labels, dtype=torch.float32), confidence),
@@ -101,18 +109,35 @@ def bcp(
     )
 
 
-def _as_seen(step: Step, images: Tensor, largest: Largest) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _moved(step: Step, weak: Tensor, views: Views, *, target: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Weak views as the student's geometry shows them, with the teacher's probabilities (if wanted), confidence and
+    pseudo-labels there."""
+    if views.teacher == "weak":
+        probabilities, confidence, pseudo = _taught(step, weak)
+        if views.student == "weak":
+            return weak, probabilities, confidence, pseudo
+        maps = torch.cat([weak, probabilities], 1) if target else weak
+        view = mixed_view(step.generator, maps, pseudo, confidence, augment=step.augment)
+        assert view.labels is not None and view.confidence is not None
+        return view.images[:, :1], view.images[:, 1:], view.confidence, view.labels
+    strong = views.student == "strong"
+    shown = mixed_view(step.generator, weak, augment=step.augment).images if strong else weak
+    return shown, *_taught(step, seen_with(step, shown, "strong", views.strength))
+
+
+def _as_seen(step: Step, images: Tensor, views: Views, largest: Largest) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """A view of the images, and the teacher's probabilities, confidence and pseudo-labels on it."""
     weak = weak_view(step, images).images
-    probabilities, confidence, labels = _taught(step, weak)
+    probabilities, confidence, labels = _taught(step, seen_with(step, weak, views.teacher, views.strength))
     return weak, probabilities, confidence, largest(labels)
 
 
-def _upright(step: Step, images: Tensor, largest: Largest) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _upright(step: Step, images: Tensor, views: Views, largest: Largest) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The same, with the teacher's answer on the plain window moved into the view."""
     canvas, (geometry, window) = size_of(images), weak_geometry(step, images)
     inner = centred(canvas, window)
-    probabilities, confidence, labels = _taught(step, images[(..., *inner)])
+    shown = seen_with(step, images[(..., *inner)], views.teacher, views.strength)
+    probabilities, confidence, labels = _taught(step, shown)
     known = labels.new_full((len(images), *canvas), IGNORE)
     known[(..., *inner)] = largest(labels)
     maps = images.new_zeros(len(images), 1 + probabilities.shape[1], *canvas)

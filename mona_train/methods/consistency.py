@@ -27,7 +27,12 @@ class Settings(base.Settings):
     consistency_weight: float = 0.1  # at the end of the ramp
 
     def __post_init__(self) -> None:
-        within(self, type(self).__name__, 0, None, "supervised_scale", "consistency_weight")
+        within(self, self.table(), 0, None, "supervised_scale", "consistency_weight")
+
+    @classmethod
+    def table(cls) -> str:
+        """What --set calls them: a rival's file has its name."""
+        return cls.__module__.rpartition(".")[2].replace("_", "-")
 
 
 def ramp(index: int, steps: int) -> float:
@@ -71,6 +76,10 @@ class Consistency(base.Stage):
     def active(self, step: Step) -> bool:
         """Whether the loss on unlabelled slices is computed at this step: not while its weight is 0."""
         return self.weights(step)["consistency"] > 0
+
+    def ema(self, step: Step, decay: float) -> float:
+        """A plain mean of all students so far, until that would be slower than the run's decay."""
+        return min(1 - 1 / (step.index + 1), decay)
 
     def answer(self, step: Step, batch: Batch) -> Any:
         """The student on the batch."""

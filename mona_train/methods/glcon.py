@@ -20,7 +20,7 @@ from mona_train.losses.supervised import supervised
 from mona_train.methods import base
 from mona_train.methods.bank import Bank
 from mona_train.methods.base import Losses, Method, Step
-from mona_train.methods.views import size_of, weak_batch
+from mona_train.methods.views import Strengths, seen_with, size_of, weak_batch
 from mona_train.networks.heads import DIM, LocalHead, LocalPredictor, Norm, Predictor, ProjectionHead
 from mona_train.networks.unet import UNet, UNetOutput
 
@@ -40,6 +40,8 @@ class Settings(base.Settings):
     local_weight: float = 1.0
     supervised_scale: float = 1.0  # of cross-entropy + Dice (decision 9)
     norm: Norm = "bn"  # of the heads
+    student: Strengths = "strong"  # which views student and teacher see: the paper compares all four pairs
+    teacher: Strengths = "weak"
     copy_paste: bool = False  # half of the labelled slices show a box of another one
 
     def __post_init__(self) -> None:
@@ -77,13 +79,12 @@ class GLCon(base.Stage):
         """`global` and `local` are missing until the banks are full; with weight 0 they are not computed at all."""
         s = self.settings
         weak, labels = weak_batch(step, paste=s.copy_paste)
-        strong = step.augment.appearance(step.generator, weak, GLCON)  # a copy (difference 6)
-        out: UNetOutput = step.student["unet"](strong)
+        out: UNetOutput = step.student["unet"](seen_with(step, weak, s.student, GLCON))
         losses = {"supervised": s.supervised_scale * supervised(out.logits[: len(labels)], labels)}
         if s.global_weight == 0 and s.local_weight == 0:
             return losses
         with torch.no_grad():
-            taught: UNetOutput = step.teacher["unet"](weak)
+            taught: UNetOutput = step.teacher["unet"](seen_with(step, weak, s.teacher, GLCON))
         if s.global_weight > 0:
             losses |= self._relate("global", step, self.slices, "projector", out.bottleneck, taught.bottleneck)
         if s.local_weight > 0:

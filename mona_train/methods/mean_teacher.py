@@ -30,7 +30,7 @@ class Settings(consistency.Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        within(self, "mean-teacher", 0, None, "noise", "noise_limit")
+        within(self, self.table(), 0, None, "noise", "noise_limit")
 
 
 def ramp(index: int, steps: int) -> float:
@@ -46,10 +46,6 @@ class MeanTeacher(Consistency):
 
     def weights(self, step: Step) -> dict[str, float]:
         return {"consistency": self.settings.consistency_weight * ramp(step.index, step.steps)}
-
-    def ema(self, step: Step, decay: float) -> float:
-        """A plain mean of all students so far, until that would be slower than the run's decay."""
-        return min(1 - 1 / (step.index + 1), decay)
 
     def agree(self, step: Step, batch: Batch, out: UNetOutput) -> Tensor:
         unlabelled = batch.unlabelled(batch.plain)

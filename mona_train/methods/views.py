@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 import torch
 from torch import Generator, Tensor
 
-from mona_train.augment import PUBLISHED, Augmentation, Geometry, Mix, View, copy_paste, cutmix
+from mona_train.augment import PUBLISHED, Augmentation, Geometry, Mix, Strength, View, copy_paste, cutmix
 from mona_train.augment.draw import Size
 from mona_train.methods.base import Step
+
+Strengths: TypeAlias = Literal["weak", "strong"]
 
 
 def size_of(images: Tensor) -> Size:
@@ -38,6 +42,11 @@ def weak_batch(step: Step, *, paste: bool = False) -> tuple[Tensor, Tensor]:
     if step.unlabelled is None:
         return view.images, view.labels
     return torch.cat([view.images, weak_view(step, step.unlabelled.images).images]), view.labels
+
+
+def seen_with(step: Step, images: Tensor, how: Strengths, strength: Strength) -> Tensor:
+    """Images as one of the networks sees them: as they are, or a copy with other intensities (difference 6)."""
+    return step.augment.appearance(step.generator, images, strength) if how == "strong" else images
 
 
 def pasted(generator: Generator, view: View) -> View:

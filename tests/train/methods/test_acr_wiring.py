@@ -6,6 +6,7 @@ confidences or masks.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -244,3 +245,31 @@ def test_the_contrast_gets_the_students_queries_and_the_teachers_keys() -> None:
     torch.testing.assert_close(confidence, seen.confidence)
     assert student is step.student["representation"] and teacher is step.teacher["representation"]
     assert more["seed"] == 7 and more["step"] == 12 and more["processes"] is step.processes
+
+
+# --- which views student and teacher see: the paper's four pairs
+
+
+@pytest.mark.parametrize("mix", ["cutmix", "bcp"])
+@pytest.mark.parametrize(
+    ("student", "teacher"), [("weak", "weak"), ("weak", "strong"), ("strong", "weak"), ("strong", "strong")]
+)
+def test_student_and_teacher_see_the_views_that_were_asked_for(
+    student: str, teacher: str, mix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_hand(monkeypatch)
+    monkeypatch.setattr(published, "jitter", lambda _, images, strength: images if strength is None else 2 * images)
+    stage = stage_of(ACR, principles=(), mix=mix, student=student, teacher=teacher)
+    step = told_step(stage)
+    step.teacher["unet"] = copy.deepcopy(step.student["unet"])
+    mine, theirs = calls_of(step.student["unet"]), calls_of(step.teacher["unet"])
+    stage.losses(step)
+    unlabelled = mine[0][0] if mix == "bcp" else mine[0][0][len(step.labelled.images) :]
+    shown, weak = theirs[0][0], turned(step.unlabelled.images)
+    assert len(theirs) == 1
+    assert float(unlabelled.max()) == pytest.approx((2 if student == "strong" else 1) * float(weak.max()), rel=0.02)
+    assert float(shown.max()) == pytest.approx((2 if teacher == "strong" else 1) * float(weak.max()), rel=0.02)
+    if mix == "cutmix" and student == "weak":  # not mixed either
+        assert torch.equal(unlabelled, weak)
+    if mix == "cutmix" and teacher == "strong":  # it answers for what the student is shown
+        torch.testing.assert_close(shown / 2, unlabelled / (2 if student == "strong" else 1))

@@ -1,0 +1,55 @@
+"""Every method and pre-training in the registry, as runs of a few steps; as a program, in two processes.
+
+    torchrun --standalone --nproc-per-node 2 tests/helpers/every_method.py FILE
+
+trains each for some steps and writes to FILE.RANK, as JSON, what each process has at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from lightning_fabric import Fabric
+
+from helpers.small_runs import TASK, small_cache, small_config, small_split
+from mona_train.config.schema import Config
+from mona_train.engine.distributed import ManyProcesses
+from mona_train.engine.trainer import Trainer
+from mona_train.methods.registry import methods, pretraining
+from mona_train.run.checkpoint import weights_hash
+
+SAMPLE = ("mona", "cps", "dan", "gcl", "moco+acr", "plc")  # one of each kind, for every day
+
+
+def names() -> list[str]:
+    """Methods, and every pre-training before ACR as NAME+acr."""
+    return [*methods(), *(f"{name}+acr" for name in pretraining())]
+
+
+def config_of(name: str, steps: int = 12, **values: object) -> Config:
+    """With what the presets have: the average answers, and the schedule spans the run."""
+    first, plus, _ = name.partition("+")
+    method, pretrain = ("mona", first) if plus else (name, "default")
+    return small_config(method, pretrain=pretrain, steps=steps, average=True, **values)
+
+
+def main(file: Path) -> None:
+    torch.set_num_threads(1)
+    fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp")
+    fabric.launch()
+    found = {}
+    for name in names():
+        trainer = Trainer(config_of(name, steps=6), small_cache(), small_split(), TASK, fabric)
+        assert isinstance(trainer.processes, ManyProcesses)
+        while not trainer.finished:
+            trainer.step()
+        weights = {key: p.detach() for key, p in trainer.student.named_parameters()}
+        found[name] = {"student": weights_hash(weights), "memory": weights_hash(trainer.stage.state_dict())}
+    Path(f"{file}.{fabric.global_rank}").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

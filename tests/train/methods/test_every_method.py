@@ -1,0 +1,88 @@
+"""What holds for every method and pre-training in the registry: it learns, resumes, runs in two processes, exports."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.every_method import SAMPLE, config_of, names
+from helpers.launching import PATIENCE, TORCHRUN
+from helpers.small_runs import train, trainer_of
+from helpers.trainers import state_hash
+
+from mona_train.methods.registry import method_named, methods, pretraining, stages_of
+from mona_train.networks.unet import UNet
+from mona_train.run import checkpoint
+
+SCRIPT = Path(__file__).parents[2] / "helpers" / "every_method.py"
+EVERY = [name if name in SAMPLE else pytest.param(name, marks=pytest.mark.full) for name in names()]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_resumed_in_every_stage_it_ends_in_the_same_state(name: str, tmp_path: Path) -> None:
+    config, file = config_of(name), tmp_path / "last.safetensors"
+    straight = train(trainer_of(config))
+    trainer = trainer_of(config)
+    for number in sorted({n for span in trainer.spans for n in ((span.first + span.stop) // 2, span.stop)}):
+        train(trainer, number)
+        checkpoint.save(file, *trainer.state())
+        trainer = trainer_of(config)
+        trainer.load(*checkpoint.load(file))
+    assert trainer.finished and state_hash(trainer) == state_hash(straight)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_losses_are_finite_and_every_network_that_learns_changes(name: str) -> None:
+    trainer = trainer_of(config_of(name, steps=24))
+    for span in trainer.spans:
+        trainer.prepare_step()
+        before = {key: p.detach().clone() for key, p in trainer.student.named_parameters()}
+        seen: set[str] = set()
+        while trainer.number < span.stop:
+            losses = trainer.step()
+            seen |= set(losses)
+            assert all(math.isfinite(float(loss)) for loss in losses.values()), (span.stage.name, losses)
+        changed = {key.partition(".")[0] for key, p in trainer.student.named_parameters() if not p.equal(before[key])}
+        assert span.stage.predicts in changed and seen
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_what_predicts_is_the_same_plain_unet(name: str) -> None:
+    trainer = trainer_of(config_of(name))
+    trainer.number = trainer.spans[-1].first
+    trainer.prepare_step()
+    for network in (trainer.answering[n] for n in (trainer.predicts, *trainer.stage.rivals)):
+        assert type(network) is UNet
+        assert network.eval()(torch.zeros(1, 1, 32, 32)).logits.shape == (1, 4, 32, 32)
+
+
+@pytest.mark.full
+def test_two_processes_agree_on_weights_and_memory(tmp_path: Path) -> None:
+    file = tmp_path / "found"
+    environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parents[1]), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*TORCHRUN, str(SCRIPT), str(file)], env=environment, capture_output=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    first, second = (json.loads(Path(f"{file}.{rank}").read_text()) for rank in range(2))
+    assert set(first) == set(names())
+    assert {name for name in first if first[name] != second[name]} == set()
+
+
+def test_every_method_says_who_published_it() -> None:
+    for method in methods().values():
+        assert method.paper and 2014 < method.year < 2027 and method.summary and len(method.summary) < 100
+        assert not method.shares or (
+            len(method.shares) == len(method.stages) and sum(method.shares) == pytest.approx(1)
+        )
+    for name in pretraining():
+        assert stages_of("mona", name)[0].name == name
+
+
+def test_stages_have_names_of_their_own() -> None:
+    kinds = {stage for method in methods().values() for stage in method.stages} | set(pretraining().values())
+    assert len({kind.name for kind in kinds}) == len(kinds)
+    assert method_named("mona").stages[-1].name == "acr"
