@@ -4,7 +4,8 @@
     python tools/check_first_look.py RUN --other SCAN.nii.gz ...   also scans without the organ: what the user is told
 
 Scans are shown as they are, shifted by a third of the frame in four directions, padded by half on all sides, cropped
-to the organ and a margin, and stored in 48 orders.  Exit code 1 if more than 1 % of an undisturbed scan is left out.
+to 70 % of each side and to the organ with a margin, and stored in 48 orders.  A warning is any that `mona segment`
+would give about the scan's geometry.  Exit code 1 if more than 1 % of an undisturbed scan is left out.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from mona_infer.geometry.stack import SliceStack
 from mona_infer.io.read import read_volume
 from mona_infer.segmenting.first_look import NOTHING, UNCERTAIN, look
+from mona_infer.segmenting.warnings import training_differences
 from mona_infer.system.progress import progress
 from mona_infer.task import Task
 from mona_infer.volume import Volume
@@ -29,6 +31,7 @@ from mona_train.engine.torch_engine import TorchEngine
 from mona_train.run.load import load_run
 
 LIMIT = 0.01
+PART = 0.7  # of each side, when a scan is cropped
 MARGIN = 0.25  # of the organ's size, left around it when a scan is cropped
 ORDERS = list(itertools.product(itertools.permutations(range(3)), itertools.product((1, -1), repeat=3)))
 
@@ -38,7 +41,8 @@ def outside(volume: Volume, label: Volume, task: Task, engine: TorchEngine) -> t
     stack = SliceStack(volume, task)
     box, certain = look(stack, engine)
     stack = stack.aimed_at(box)
-    warning = NOTHING if box is None else UNCERTAIN if certain < task.least_certain else ""
+    told = [NOTHING] if box is None else [UNCERTAIN] if certain < task.least_certain else []
+    warning = "; ".join(told + training_differences(stack))
     organ = stack.slicing.view(label.voxels) > 0
     seen = np.zeros(organ.shape[1:], bool)
     for top, left in stack.windows:
@@ -63,12 +67,17 @@ def disturbed(image: Volume, label: Volume, axes: tuple[int, int], number: int) 
             yield "shifted by a third", _with(image, _shifted(both[0], axes, shift)), _with(label, kept)
     wide = [(image.shape[a] // 2,) * 2 if a in axes else (0, 0) for a in range(3)]
     yield "padded by half", *(_with(v, np.pad(v.voxels, wide)) for v in (image, label))
-    box = [slice(None)] * 3
+    part, tight = [slice(None)] * 3, [slice(None)] * 3
     for axis in axes:
         places = np.flatnonzero((both[1] > 0).any(axis=tuple(a for a in range(3) if a != axis)))
-        margin = int(MARGIN * (places[-1] - places[0]))
-        box[axis] = slice(max(0, places[0] - margin), places[-1] + margin + 1)
-    yield "cropped to the organ", *(_with(v, v.voxels[tuple(box)]) for v in (image, label))
+        low, high, side = int(places[0]), int(places[-1]), image.shape[axis]
+        margin, first = int(MARGIN * (high - low)), min(max(0, (low + high) // 2 - int(PART * side / 2)), low)
+        tight[axis], part[axis] = (
+            slice(max(0, low - margin), high + margin + 1),
+            slice(first, max(first + int(PART * side), high + 1)),
+        )
+    for kind, box in (("cropped to 70 %", part), ("cropped to the organ", tight)):
+        yield kind, *(_with(v, v.voxels[tuple(box)]) for v in (image, label))
     order, signs = ORDERS[number % len(ORDERS)]
     yield "in 48 orders", *(_stored(v, order, signs) for v in (image, label))
 
@@ -123,9 +132,11 @@ def main() -> int:
             f"{100 * max(found):.2f} %; {sum(s > 0 for s in found)} scans lose any, {warned[kind]} with a warning"
         )
     for path in given.other:
-        box, certain = look(SliceStack(read_volume(path), task), engine)
-        told = NOTHING if box is None else UNCERTAIN if certain < task.least_certain else "nothing"
-        print(f"{path.name}: certainty {certain:.2f} (limit {task.least_certain:.2f}); the user is told: {told}")
+        stack = SliceStack(read_volume(path), task)
+        box, certain = look(stack, engine)
+        told = [NOTHING] if box is None else [UNCERTAIN] if certain < task.least_certain else []
+        print(f"{path.name}: certainty {certain:.2f} (limit {task.least_certain:.2f}); the user is told:")
+        print(*(f"    {warning}" for warning in told + training_differences(stack)), sep="\n")
     return int(max(shares["as it is"]) > LIMIT)
 
 

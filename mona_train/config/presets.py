@@ -21,6 +21,8 @@ class Preset:
     pretrain: str = "default"  # of a method with pre-training: its own, or another stage
 
 
+LABELS_ALONE = ("supervised", "copy-paste", "gcl-finetune", "scs-finetune", "plc-baseline")  # stages
+CONTRASTIVE = ("glcon", "moco", "knn-moco", "simclr", "byol", "isd")
 # What docs/results.md measured: slices at one scale, the organ in the middle, one orientation; labelled slices pasted
 # into each other, then into unlabelled ones; the average of the weights as the answer.
 FITTED: dict[str, Any] = {
@@ -33,11 +35,9 @@ FITTED: dict[str, Any] = {
     "optimiser": Optimiser(kind="adamw", lr=1e-3, weight_decay=0.01, power=1.0, warmup=0.005, hold=0.7, over="run"),
     "batch": Batch(6, 6),
     "stages": {
-        **dict.fromkeys(
-            ("supervised", "gcl-finetune", "scs-finetune", "plc-baseline"), {"scale": 1.0, "copy_paste": True}
-        ),
-        **dict.fromkeys(("glcon", "moco", "knn-moco", "simclr", "byol", "isd"), {"copy_paste": True}),
-        # On top of mixing the principles are still to be measured at this length; they double the time of a step.
+        **{name: {"scale": 1.0, "copy_paste": True} for name in LABELS_ALONE},
+        **{name: {"copy_paste": True} for name in CONTRASTIVE},
+        # On top of mixing no principle helped at this length (docs/results.md), and they double the time of a step.
         "acr": {
             "mix": "bcp",
             "pseudo": "plain",

@@ -34,7 +34,7 @@ class PastedSettings(pretraining.Settings):
 
 
 class Pasted(Supervised):
-    """The same as `supervised` with copy_paste on, which presets may put in its place."""
+    """The same as `supervised` with copy_paste on."""
 
     name = "copy-paste"
     Settings = PastedSettings
@@ -73,4 +73,3 @@ class BCP(base.Stage):
 
 
 METHODS = (Method("bcp", (Pasted, BCP), "labelled and unlabelled slices pasted into each other", "Bai et al.", 2023),)
-PRETRAINING = (Pasted,)

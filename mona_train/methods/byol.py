@@ -39,9 +39,9 @@ class BYOL(Contrastive):
     def contrast(self, step: Step, views: Views, out: UNetOutput) -> Losses:
         student, teacher = step.student, step.teacher
         with frozen_statistics(student["unet"]):  # those of the first view, for the encoder as for the decoder
-            second = encoded(student["unet"], views.second, out.logits)
+            second = encoded(student["unet"], views.second)
         with torch.no_grad():
-            taught = [encoded(teacher["unet"], view, out.logits) for view in (views.first, views.second)]
+            taught = [encoded(teacher["unet"], view) for view in (views.first, views.second)]
             v_first, v_second = (head(teacher, HEAD, rows) for rows in taught)
         u_first, u_second = (
             head(student, PREDICTOR, head(student, HEAD, rows)) for rows in (pooled(out.bottleneck), second)

@@ -23,7 +23,6 @@ from mona_train.methods.acr_batch import LABELLED_TAGS
 from mona_train.methods.bank import UNKNOWN
 from mona_train.methods.base import Losses, Step
 from mona_train.methods.views import size_of, weak_batch, weak_geometry
-from mona_train.networks.precision import as_precise_as
 from mona_train.networks.unet import UNet, UNetOutput
 
 STRENGTH = Strength(
@@ -96,10 +95,9 @@ def pooled(bottleneck: Tensor) -> Tensor:
     return bottleneck.float().mean((2, 3))
 
 
-def encoded(unet: Any, images: Tensor, like: Tensor) -> Tensor:
-    """The pooled bottleneck of images (B, 1, H, W), without the decoder, in the precision of an earlier answer."""
-    with as_precise_as(like):
-        return pooled(unet.encode(images)[-1])
+def encoded(unet: Any, images: Tensor) -> Tensor:
+    """The pooled bottleneck of images (B, 1, H, W), without the decoder."""
+    return pooled(unet.encode(images)[-1])
 
 
 def head(networks: nn.ModuleDict, name: str, rows: Tensor) -> Tensor:

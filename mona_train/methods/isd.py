@@ -68,7 +68,7 @@ class ISD(Contrastive):
     def contrast(self, step: Step, views: Views, out: UNetOutput) -> Losses:
         s, student = self.settings, step.student
         with torch.no_grad():
-            taught = encoded(step.teacher["unet"], views.second, out.logits)
+            taught = encoded(step.teacher["unet"], views.second)
             v = step.teacher["projector"](taught[:, :, None, None])  # this head averages over pixels itself
         found = {}
         if self.slices.full:

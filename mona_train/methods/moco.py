@@ -69,7 +69,7 @@ class MoCo(Contrastive):
     def contrast(self, step: Step, views: Views, out: UNetOutput) -> Losses:
         seen = pooled(out.bottleneck)
         with torch.no_grad():
-            taught = encoded(step.teacher["unet"], views.second, out.logits)
+            taught = encoded(step.teacher["unet"], views.second)
             keys = head(step.teacher, HEAD, taught)
         rows = Rows(head(step.student, HEAD, seen), keys, seen, taught, views.slices)
         found = self.compare(rows) if self.queue.full else {}

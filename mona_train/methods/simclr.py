@@ -50,7 +50,7 @@ class SimCLR(Contrastive):
     def contrast(self, step: Step, views: Views, out: UNetOutput) -> Losses:
         unet = step.student["unet"]
         with frozen_statistics(unet):  # those of the first view, for the encoder as for the decoder
-            second = encoded(unet, views.second, out.logits)
+            second = encoded(unet, views.second)
         rows = head(step.student, HEAD, torch.cat([pooled(out.bottleneck), second]))
         itself = torch.eye(len(second), dtype=torch.bool, device=second.device)
         positives = (same_slice(views.slices, views.slices) | itself).repeat(2, 2)

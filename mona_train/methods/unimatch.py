@@ -22,7 +22,6 @@ from mona_train.methods import fixmatch
 from mona_train.methods.base import Method, Step
 from mona_train.methods.consistency import Batch
 from mona_train.methods.fixmatch import Answer, FixMatch, Pseudo
-from mona_train.networks.precision import as_precise_as
 
 
 @dataclass(frozen=True)
@@ -51,9 +50,8 @@ class UniMatch(FixMatch):
         """And of the perturbed stream, the last."""
         weak = batch.unlabelled(batch.images)
         unet: Any = step.student["unet"]
-        with as_precise_as(pseudo.logits):
-            levels = [self.perturb(level, len(weak)) for level in unet.encode(torch.cat([*images, weak]))]
-            logits: Tensor = unet.decode(levels).logits
+        levels = [self.perturb(level, len(weak)) for level in unet.encode(torch.cat([*images, weak]))]
+        logits: Tensor = unet.decode(levels).logits
         return list(logits.split([len(part) for part in (*images, weak)]))
 
     def perturb(self, level: Tensor, last: int) -> Tensor:

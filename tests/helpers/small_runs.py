@@ -34,6 +34,8 @@ QUICK = {
     "acr.sure": "0.3",
     "acr.likely": "0.3",
     "glcon.windows": "2",
+    "moco.queue": "24",
+    "knn-moco.queue": "24",
 }
 ADAMW = Optimiser(kind="adamw", lr=2e-3, weight_decay=0.01, warmup=0.25)
 

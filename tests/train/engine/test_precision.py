@@ -41,6 +41,15 @@ def test_only_networks_compute_in_half_precision() -> None:
     assert exact[1].logits.dtype == torch.float32 and half[1].logits.dtype == torch.bfloat16
 
 
+def test_a_part_of_a_unet_is_computed_as_the_whole() -> None:
+    trainer = trainer_in("bf16-mixed", "mona")
+    trainer.prepare_step()
+    network, images = trainer.student["unet"], torch.rand(2, 1, 32, 32)
+    levels = network.train().encode(images)
+    assert levels[-1].dtype == network.decode(levels).logits.dtype == torch.bfloat16
+    assert network.eval().encode(images)[-1].dtype == torch.float32
+
+
 def test_in_evaluation_mode_networks_compute_in_full() -> None:
     """What is validated, kept for parity and reported is what an exported model computes."""
     trainer = trainer_in("bf16-mixed", "mona")

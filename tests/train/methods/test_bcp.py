@@ -18,7 +18,7 @@ from mona_train.config.presets import preferred_pretraining
 from mona_train.methods import acr, bcp
 from mona_train.methods.acr import ACR
 from mona_train.methods.bcp import BCP, Pasted, Settings
-from mona_train.methods.registry import first_stage, method_named, pretraining, stages_of
+from mona_train.methods.registry import first_stage, method_named, stages_of
 from mona_train.methods.supervised import Supervised
 
 
@@ -92,7 +92,7 @@ def test_weights_are_those_of_the_public_code() -> None:
 def test_pre_training_pastes_labelled_slices_into_each_other() -> None:
     assert method_named("bcp").stages == (Pasted, BCP) and stages_of("bcp", "supervised") == (Supervised, BCP)
     assert Pasted.Settings().copy_paste and Pasted.Settings().scale == Supervised.Settings().scale
-    assert pretraining()["copy-paste"] is Pasted and not Pasted.unlabelled
+    assert not Pasted.unlabelled
     assert first_stage("bcp", "default", preferred_pretraining("cpu")) == "supervised"  # with copy_paste by its preset
     found = []
     for stage in (stage_of(Pasted), stage_of(Supervised, copy_paste=True), stage_of(Supervised)):

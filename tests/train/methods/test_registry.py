@@ -16,7 +16,7 @@ def test_pretraining_is_kept_left_out_or_put_before_another_method():
     assert stages_of("mona", "glcon") == (GLCon, ACR)
     assert stages_of("unet-l", "glcon") == (GLCon, Supervised)
     assert stages_of("mean-teacher", "supervised") == (Supervised, MeanTeacher)
-    assert list(pretraining()) == ["glcon", "supervised"]
+    assert list(pretraining()) == ["byol", "glcon", "isd", "knn-moco", "moco", "simclr", "supervised"]
 
 
 def test_every_method_says_what_it_is():
@@ -28,5 +28,5 @@ def test_every_method_says_what_it_is():
 def test_unknown_names_are_answered_with_the_known_ones():
     with pytest.raises(InputError, match=r"unknown method 'monna'; did you mean mona\? choose one of .*unet-l"):
         method_named("monna")
-    with pytest.raises(InputError, match="unknown pre-training 'moco'; choose 'none' or 'glcon' or 'supervised'"):
-        stages_of("mona", "moco")
+    with pytest.raises(InputError, match="unknown pre-training 'momo'; choose 'none' or 'byol' or 'glcon' or "):
+        stages_of("mona", "momo")
