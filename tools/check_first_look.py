@@ -118,18 +118,20 @@ def main() -> int:
     task, engine = trained.task, TorchEngine(trained.look)
     cases = [case for case in trained.require_data().cases() if case.label]
     shares: dict[str, list[float]] = {}
-    warned: dict[str, int] = {}
+    warned: dict[str, list[bool]] = {}
     for number, case in enumerate(progress(cases, len(cases), "scans")):
         image, label = case.image(), case.label()
         plane = SliceStack(image, task).slicing.axes[1:]
         for kind, moved, truth in disturbed(image, label, plane, number):
             share, warning = outside(moved, truth, task, engine)
             shares.setdefault(kind, []).append(share)
-            warned[kind] = warned.get(kind, 0) + bool(warning)
+            warned.setdefault(kind, []).append(bool(warning))
     for kind, found in shares.items():
+        lost = [told for share, told in zip(found, warned[kind], strict=True) if share > LIMIT]
         print(
             f"{kind:22} {len(found):4} scans: {100 * np.mean(found):.3f} % of the organ outside, at most "
-            f"{100 * max(found):.2f} %; {sum(s > 0 for s in found)} scans lose any, {warned[kind]} with a warning"
+            f"{100 * max(found):.2f} %; {len(lost)} scans lose more than 1 %, {sum(lost)} of them with a warning "
+            f"({sum(warned[kind])} warnings in all)"
         )
     for path in given.other:
         stack = SliceStack(read_volume(path), task)

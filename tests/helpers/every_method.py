@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 from lightning_fabric import Fabric
 
@@ -21,12 +24,17 @@ from mona_train.engine.trainer import Trainer
 from mona_train.methods.registry import methods, pretraining
 from mona_train.run.checkpoint import weights_hash
 
-SAMPLE = ("mona", "cps", "dan", "gcl", "moco+acr", "plc")  # one of each kind, for every day
+SAMPLE = ("mona", "glcon", "unet-l", "mean-teacher", "cps", "dan", "gcl", "moco+acr", "plc")  # for every day
 
 
 def names() -> list[str]:
     """Methods, and every pre-training before ACR as NAME+acr."""
     return [*methods(), *(f"{name}+acr" for name in pretraining())]
+
+
+def every(names: Iterable[str]) -> list[Any]:
+    """For `parametrize`: the sample every day, all of them in `make test-all`."""
+    return [name if name in SAMPLE else pytest.param(name, marks=pytest.mark.full) for name in names]
 
 
 def config_of(name: str, steps: int = 12, **values: object) -> Config:

@@ -34,9 +34,8 @@ QUICK = {
     "acr.sure": "0.3",
     "acr.likely": "0.3",
     "glcon.windows": "2",
-    "moco.queue": "24",
-    "knn-moco.queue": "24",
 }
+QUEUES = {"moco.queue": "24", "knn-moco.queue": "24"}
 ADAMW = Optimiser(kind="adamw", lr=2e-3, weight_decay=0.01, warmup=0.25)
 
 
@@ -67,7 +66,7 @@ def small_config(method: str = "mona", settings: dict[str, str] | None = None, *
     values = {"steps": 16, "width": 0.25, "size": (SIDE, SIDE), "batch": Batch(2, 6), **values}
     config = preset("paper", dataset="mine", method=method, every=Every(validate=4, log=2, save=4), **values)
     config = with_stages(config, {kind.name: kind.Settings for kind in stages_of(method, config.pretrain)})
-    for key, value in QUICK.items():
+    for key, value in (QUICK | QUEUES).items():
         if key.partition(".")[0] in config.stages:
             config = with_value(config, key, value)
     for key, value in (settings or {}).items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from helpers.every_method import every
 from helpers.small_runs import TASK, small_cache, small_config, small_split
 from helpers.steps import calls_of
 from lightning_fabric import Fabric
@@ -17,7 +18,7 @@ def trainer_in(precision: str, method: str) -> Trainer:
     return Trainer(small_config(method, precision=precision), small_cache(), small_split(), TASK, fabric)
 
 
-@pytest.mark.parametrize("method", methods())
+@pytest.mark.parametrize("method", every(methods()))
 def test_half_precision_trains_every_method(method: str) -> None:
     trainer = trainer_in("bf16-mixed", method)
     while not trainer.finished:

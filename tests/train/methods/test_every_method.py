@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.every_method import SAMPLE, config_of, names
+from helpers.every_method import config_of, every, names
 from helpers.launching import PATIENCE, TORCHRUN
 from helpers.small_runs import train, trainer_of
 from helpers.trainers import state_hash
@@ -20,7 +20,7 @@ from mona_train.networks.unet import UNet
 from mona_train.run import checkpoint
 
 SCRIPT = Path(__file__).parents[2] / "helpers" / "every_method.py"
-EVERY = [name if name in SAMPLE else pytest.param(name, marks=pytest.mark.full) for name in names()]
+EVERY = every(names())
 
 
 @pytest.mark.parametrize("name", EVERY)
