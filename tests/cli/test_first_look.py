@@ -32,8 +32,8 @@ from mona_train.run.load import load_run
 
 pytestmark = pytest.mark.xdist_group("first look")  # one worker trains and exports it once
 SETTINGS = {"pixels": "96", "window": "64x64", "width": "0.25", "precision": "32-true", "optimiser.lr": "0.005"}
-SETTINGS |= {"optimiser.hold": "0.9", "every.validate": "45", "every.save": "30"}
-RUN = ["train", "--dataset", "phantom", "--preset", "quick", "--method", "unet-l", "--ratio", "0.5", "--steps", "90"]
+SETTINGS |= {"optimiser.hold": "0.9", "every.validate": "90", "every.save": "60"}
+RUN = ["train", "--dataset", "phantom", "--preset", "quick", "--method", "unet-l", "--ratio", "0.5", "--steps", "180"]
 RUN += [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
 
 

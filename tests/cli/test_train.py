@@ -348,7 +348,7 @@ def test_dataset_help_lists_every_data_set(place: Path) -> None:
         ([*RUN, "--steps", "0"], "steps, batch.labelled and the intervals"),
         ([*RUN, "--ratio", "2"], "at most 1"),
         ([*RUN, "--method", "mean-techer"], "did you mean mean-teacher?"),
-        ([*RUN, "--pretrain", "gcl"], "unknown pre-training 'gcl'; choose 'none' or 'glcon'"),
+        ([*RUN, "--pretrain", "gcl"], "unknown pre-training 'gcl'; choose 'none' or 'byol' or 'glcon'"),
         ([*RUN, "--preset", "papr"], "paper, gpu, cpu, quick"),
         ([*RUN, "--principles", "tailness,beauty"], "unknown principle beauty"),
         ([*RUN, "--dataset", "acdcc"], "did you mean acdc?"),

@@ -93,7 +93,7 @@ def test_pre_training_pastes_labelled_slices_into_each_other() -> None:
     assert method_named("bcp").stages == (Pasted, BCP) and stages_of("bcp", "supervised") == (Supervised, BCP)
     assert Pasted.Settings().copy_paste and Pasted.Settings().scale == Supervised.Settings().scale
     assert not Pasted.unlabelled
-    assert first_stage("bcp", "default", preferred_pretraining("cpu")) == "supervised"  # with copy_paste by its preset
+    assert first_stage("bcp", "default", preferred_pretraining("cpu")) == "default"  # its own
     found = []
     for stage in (stage_of(Pasted), stage_of(Supervised, copy_paste=True), stage_of(Supervised)):
         step = step_of(stage, unlabelled=0, labelled=6, size=32)
