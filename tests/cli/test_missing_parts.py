@@ -19,7 +19,7 @@ class Absent:
 sys.meta_path.insert(0, Absent())
 from mona_infer.cli import main as cli
 """
-TRAINING = ("torch", "lightning_fabric", "safetensors", "onnx", "onnxscript", "h5py", "tensorboard", "triton")
+TRAINING = ("torch", "lightning_fabric", "safetensors", "onnx", "onnxscript", "h5py", "scipy", "tensorboard", "triton")
 
 
 def mona(place: Path, absent: str, *words: object, before: str = "") -> subprocess.CompletedProcess[str]:
