@@ -152,20 +152,3 @@ def test_settings_have_limits() -> None:
     for wrong in ({"crop": 0.0}, {"crop": 1.1}, {"contrast_weight": -1.0}, {"supervised_scale": -1.0}):
         with pytest.raises(InputError, match=next(iter(wrong))):
             contrastive.Settings(**wrong)
-
-
-def test_in_half_precision_the_teacher_computes_as_the_student_does() -> None:
-    stage = stage_of(MoCo, queue=6)
-    step = step_of(stage, size=32)
-    unet, forward = step.student["unet"], step.student["unet"].forward
-
-    def half(images: Tensor) -> Any:  # as the trainer does
-        with torch.autocast("cpu", torch.bfloat16):
-            return forward(images)
-
-    unet.forward = half
-    seen = encodings_of(step.teacher["unet"])
-    stage.losses(step)
-    assert seen[0][1].dtype == torch.bfloat16
-    loss = stage.losses(step)["contrast"]
-    assert loss.dtype == torch.float32 and bool(torch.isfinite(loss))

@@ -11,7 +11,7 @@ from helpers.wide_phantoms import few_phantoms
 
 STEPS = 200
 # Drawn hearts are easily told from background; a network that says "background" everywhere scores 0.
-CHANCE = 0.3
+CHANCE = 0.1
 SETTINGS = {"pixels": "64", "window": "full", "width": "0.5", "precision": "32-true", "optimiser.lr": "0.003"}
 SETTINGS |= {"every.validate": str(STEPS), "every.save": str(STEPS), "batch.labelled": "4", "batch.unlabelled": "4"}
 

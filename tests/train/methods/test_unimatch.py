@@ -116,22 +116,6 @@ def test_settings_are_those_of_the_authors_code_for_acdc() -> None:
     assert method_named("unimatch").stages == (UniMatch,)
 
 
-def test_in_half_precision_the_streams_are_too() -> None:
-    stage = stage_of(UniMatch)
-    step = step_of(stage, size=32)
-    unet: Any = step.student["unet"]
-    forward = unet.forward
-
-    def half(images: Tensor) -> Any:  # as the trainer does
-        with torch.autocast("cpu", torch.bfloat16):
-            return forward(images)
-
-    unet.forward = half
-    seen = Watched(stage, step)
-    assert seen.decoded[1][1].logits.dtype == torch.bfloat16
-    assert all(loss.dtype == torch.float32 and bool(torch.isfinite(loss)) for loss in seen.losses.values())
-
-
 def test_without_unlabelled_slices_only_the_supervised_loss_is_left() -> None:
     stage = stage_of(UniMatch)
     step = step_of(stage, unlabelled=0, size=32)
