@@ -37,7 +37,7 @@ FITTED: dict[str, Any] = {
     "stages": {
         **{name: {"scale": 1.0, "copy_paste": True} for name in LABELS_ALONE},
         **{name: {"copy_paste": True} for name in CONTRASTIVE},
-        # On top of mixing no principle helped at this length (docs/results.md), and they double the time of a step.
+        # On top of mixing, tailness and diversity did not help; consistency may, at twice the time (docs/results.md).
         "acr": {
             "mix": "bcp",
             "pseudo": "plain",
