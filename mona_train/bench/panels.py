@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from mona_infer.errors import InputError
 from mona_train.bench.comparisons import comparisons, subject
 from mona_train.bench.entries import Entry
 from mona_train.bench.sections import Section
+
+Tile = tuple[str, Any]  # caption, picture
 
 
 def shown(section: Section, ratio: float | None) -> list[Entry]:
@@ -42,9 +46,23 @@ def draw_panels(section: Section, ratio: float | None, runs: Path, path: Path) -
             (f"{e.label} {e.first.case_dsc()[name]:.3f}", column[n][0][1][1])
             for e, column in zip(entries, columns, strict=True)
         ]
-        rows.append([image, *answers, reference])
+        rows.append(around_organ([image, *answers, reference]))
     montage(path, rows, legend=task)
     return True
+
+
+def around_organ(tiles: list[Tile]) -> list[Tile]:
+    """The part of a slice that any mask colours, and half of its size more on every side."""
+    plain = tiles[0][1]
+    coloured = np.any([(picture != plain).any(axis=2) for _, picture in tiles[1:]], axis=0)
+    if not coloured.any():
+        return tiles
+    spans = []
+    for axis in (0, 1):
+        there = np.flatnonzero(coloured.any(axis=1 - axis))
+        margin = (there[-1] - there[0] + 1) // 2
+        spans.append(slice(max(0, there[0] - margin), there[-1] + 1 + margin))
+    return [(caption, picture[spans[0], spans[1]]) for caption, picture in tiles]
 
 
 def _tiles(run: Path, names: list[str]) -> list[Any]:
