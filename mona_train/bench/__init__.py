@@ -1,1 +1,4 @@
-"""Rows of the paper's tables: run, gathered, compared and shown beside the published numbers."""
+"""`mona bench`: the rows of a table, one `mona train` process each, and one line of results for every finished row.
+
+tables and lists say which rows; rows what a row is; runner starts, resumes and collects them; results keeps the lines.
+"""
