@@ -6,7 +6,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from mona_train.bench.estimate import Estimates
+from mona_train.bench.estimate import Estimates, busy
 from mona_train.bench.plan import TO_DO, Plan
 from mona_train.run.display import span
 
@@ -38,6 +38,8 @@ def print_plan(plan: Plan, *, jobs: int, threads: int) -> None:
         f"{span(seconds / max(1, min(jobs, len(to_do))))} with --jobs {jobs} ({threads} threads each), "
         f"{memory / GB:.1f} GB of memory. These are estimates, from one U-Net pass timed on this machine."
     )
+    if why := busy():
+        console.print(f"note: {why}")
     missing = {row.source.missing for row in plan.rows if row.source.missing}
     for why in sorted(missing):
         console.print(f"note: no prepared data yet, so the size of a slice is guessed: {why}", soft_wrap=True)

@@ -33,7 +33,7 @@ def line_of(run: Path, table: str, *, code: str | None = None) -> Line:
     resolved = read_resolved(run)
     if resolved is None:
         raise InputError(
-            f"{run} was trained by an older version and has no resolved.json; resume it with `mona train --resume {run}`"
+            f"{run} was trained by an older version and has no resolved.json; `mona train --resume {run}` writes it"
         )
     code = machine.get("code") or code or UNKNOWN
     validation = results.get("validation", {})
@@ -108,8 +108,8 @@ def measured_again(run: Path, results: dict[str, Any]) -> dict[str, Any]:
         again = summary(scored, trained.task)["dsc"]
         if abs(again - said["dsc"]) > AGREE:
             raise CheckFailed(
-                f"{run}: measured again, the {part} DSC is {again:.4f}, but the run said {said['dsc']:.4f}; its code or "
-                "its data has changed, so its cases cannot be trusted; train it again"
+                f"{run}: measured again, the {part} DSC is {again:.4f}, but the run said {said['dsc']:.4f}; "
+                "code or data have changed since, so train it again"
             )
         found[part] = by_case(scored, trained.task)
     return found

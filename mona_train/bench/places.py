@@ -1,6 +1,6 @@
-"""Where rows run.  A place starts `mona train --resume RUN` as a process of its own; here, they are children of the bench.
+"""Where rows run.  A place starts `mona train --resume RUN` as a process of its own; here, a child of the bench.
 
-They are in sessions of their own: Ctrl-C in the terminal reaches the bench alone, which asks each of them to stop once.
+Children are in sessions of their own: Ctrl-C in the terminal reaches the bench alone, which asks each to stop once.
 """
 
 from __future__ import annotations

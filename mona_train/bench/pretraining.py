@@ -1,7 +1,7 @@
 """Pre-training that rows share: rows that differ only in their last stage are the same run until that stage begins.
 
-It is trained once, as a run that stops where the last stage begins.  Each row then starts as a copy of it and is resumed:
-bit for bit the run that it would have been alone.
+It is trained once, as a run that stops where the last stage begins.  Each row then starts as a copy of it and is
+resumed: bit for bit the run that it would have been alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """results.jsonl: one JSON object a line for each finished row.  Lines are only ever appended.
 
-Only one bench writes to a folder (its lock), and a line is on the disk before the next row is looked at.  What a kill in
-the middle of a write leaves, half a line at the end, is cut off by the next one; its row is then collected again.
+Only one bench writes to a folder (its lock), and a line is on the disk before the next row is looked at.  Half a line
+at the end, which a kill in the middle of a write leaves, is cut off by the next write; its row is collected again.
 """
 
 from __future__ import annotations

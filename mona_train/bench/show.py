@@ -9,17 +9,16 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from mona_train.bench.estimate import Estimate
 from mona_train.bench.results import Line
 from mona_train.bench.task import DONE, FAILED, RUNNING, Task
 from mona_train.run.display import span
 
 
 class Show:
-    """estimates: by run folder name; what a row is worth beside the others."""
+    """passes: by the name of a run's folder, what a row is worth beside the others."""
 
-    def __init__(self, total: int, estimates: dict[str, Estimate], jobs: int) -> None:
-        self._total, self._estimates, self._jobs = total, estimates, jobs
+    def __init__(self, total: int, passes: dict[str, float]) -> None:
+        self._total, self._passes = total, passes
         self._ended = 0
         self._console = Console(stderr=True, highlight=False)
         self._begin: tuple[float, float] | None = None  # time, and passes done before it
@@ -47,7 +46,7 @@ class Show:
 
     def started(self, task: Task) -> None:
         begun = task.step()
-        self.say(f"{'resumed' if begun else 'started'}: {task.name}{f' at step {begun} of {task.steps}' * bool(begun)}")
+        self.say(f"started: {task.name}" + f", at step {begun} of {task.steps}" * bool(begun))
 
     def finished(self, task: Task, line: Line) -> None:
         self._ended += 1
@@ -73,18 +72,12 @@ class Show:
                 self._bars.remove_task(self._of.pop(key))
 
     def _eta(self, tasks: list[Task]) -> str:
-        """By the pace of this bench; before it has one, by the estimates."""
+        """By the pace of this bench."""
         rows = [task for task in tasks if task.planned is not None and task.state != FAILED]
-        whole = sum(self._passes(task) for task in rows)
-        done = sum(self._passes(task) * (1.0 if task.state == DONE else task.step() / task.steps) for task in rows)
+        worth = [self._passes.get(task.run.name, 1.0) for task in rows]
+        parts = [1.0 if task.state == DONE else task.step() / task.steps for task in rows]
+        whole, done = sum(worth), sum(w * part for w, part in zip(worth, parts, strict=True))
         now = time.monotonic()
         self._begin = self._begin or (now, done)
-        passed, worth = now - self._begin[0], done - self._begin[1]
-        if worth <= 0:
-            seconds = sum(e.seconds for e in self._estimates.values())
-            return f"about {span(seconds / max(1, min(self._jobs, len(rows))))}" if rows else ""
-        return f"ETA {span((whole - done) * passed / worth)}"
-
-    def _passes(self, task: Task) -> float:
-        found = self._estimates.get(task.run.name)
-        return found.passes if found else 1.0
+        passed, gained = now - self._begin[0], done - self._begin[1]
+        return f"ETA {span((whole - done) * passed / gained)}" if gained > 0 else ""

@@ -1,4 +1,4 @@
-"""The data of rows: prepared once, before any row starts, so that rows side by side find the same cache and first look."""
+"""The data of rows: prepared once, before any row starts, so that rows side by side share cache and first look."""
 
 from __future__ import annotations
 

@@ -6,21 +6,9 @@ from mona_train.bench.grids import Grid
 
 RATIOS = (0.01, 0.05, 0.1)
 # in the order of the paper's main tables
-METHODS: tuple[str, ...] = (
-    "unet-f",
-    "unet-l",
-    "em",
-    "cct",
-    "dan",
-    "urpc",
-    "dct",
-    "simcvd",
-    "mms",
-    "ict",
-    "mean-teacher",
-    "uamt",
+METHODS = tuple(
+    "unet-f unet-l em cct dan urpc dct simcvd mms ict mean-teacher uamt cps gcl scs plc mona".split()  # noqa: SIM905
 )
-METHODS += ("cps", "gcl", "scs", "plc", "mona")
 FRAMEWORKS = ("moco", "knn-moco", "simclr", "byol", "isd", "glcon")
 SUBSETS: tuple[str, ...] = ("", "tailness", "consistency", "diversity", "tailness,consistency", "consistency,diversity")
 SUBSETS += ("tailness,diversity", "tailness,consistency,diversity")

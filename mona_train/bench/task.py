@@ -1,4 +1,4 @@
-"""One process to run: a row, or a pre-training that rows share; what it needs, how far it is, and whether it is done."""
+"""One process to run, a row or a pre-training that rows share: what it needs, how far it is, whether it is done."""
 
 from __future__ import annotations
 

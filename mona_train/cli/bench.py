@@ -1,4 +1,4 @@
-"""`mona bench [TABLE]`: train the rows of a table and keep what they scored; `add` takes runs that there are already."""
+"""`mona bench [TABLE]`: train the rows of a table and keep what they scored; `mona bench add` takes finished runs."""
 
 from __future__ import annotations
 
@@ -157,9 +157,7 @@ def _rows(table: str, narrowing: Any) -> list[Row]:
     elif table.endswith(".toml"):
         grids = read_list(Path(table), name)
     else:
-        raise InputError(
-            f"unknown table {table!r}; choose one of {', '.join(known)}, or an own list that ends in .toml"
-        )
+        raise InputError(f"unknown table {table!r}; choose one of {', '.join(known)}, or an own list, LIST.toml")
     rows = rows_of(grids, narrowing)
     if not rows:
         there = ", ".join(dict.fromkeys(method for grid in grids for method in grid.methods))
@@ -209,7 +207,7 @@ def _dry_run(rows: list[Row], out: Path, *, jobs: int, threads: int, any_code: b
 
 
 def _run(rows: list[Row], out: Path, place: Any, *, jobs: int, threads: int, any_code: bool) -> None:
-    from mona_train.bench.estimate import Estimates
+    from mona_train.bench.estimate import passes_of
     from mona_train.bench.places import Here
     from mona_train.bench.plan import plan
     from mona_train.bench.results import FILE, Results
@@ -223,9 +221,7 @@ def _run(rows: list[Row], out: Path, place: Any, *, jobs: int, threads: int, any
         planned = plan(rows, out, results, ready=True, any_code=any_code)
     to_do = planned.to_do
     typer.echo(f"{len(planned.rows)} rows, {len(planned.rows) - len(to_do)} of them finished")
-    estimates = Estimates(threads)
-    known = {row.run.name: estimates.of(row.config, row.source.task) for row in to_do}
-    show = Show(len(to_do), known, jobs)
+    show = Show(len(to_do), {row.run.name: passes_of(row.config, row.source.task) for row in to_do})
     failed = Runner(planned, results, place or Here(), jobs=jobs, threads=threads, show=show).run()
     if failed:
         names = "; ".join(f"{task.name} (see {task.log})" for task in failed)
@@ -245,7 +241,5 @@ def _say_other_code(plan: Plan, results: Any, any_code: bool) -> None:
     lines = [found[-1] for found in others if found]
     if lines:
         commits = ", ".join(dict.fromkeys(str(line.get("commit") or line["code"]) for line in lines))
-        what = (
-            "they count as finished" if any_code else "they are kept apart and trained again (--any-code: they count)"
-        )
+        what = "they count as finished" if any_code else "they are kept apart, and trained again without --any-code"
         typer.echo(f"{len(lines)} rows were measured by other code ({commits}): {what}")
