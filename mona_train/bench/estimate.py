@@ -23,8 +23,8 @@ from mona_train.engine.profile import seconds_per_pass
 from mona_train.engine.trainer import Trainer
 
 COPIES = 5  # of every weight: student, teacher, gradient, two moments
-# Bytes of an activation and its gradient, in half precision too.  Preset cpu (bf16) on ACDC: estimated 1.2 GB for unet-f
-# and 1.3 GB for mona, measured 1.3 and 1.4 GB.
+# Bytes of an activation and its gradient, in half precision too.  Preset cpu (bf16) on ACDC: 1.2 GB are estimated for
+# unet-f and 1.3 GB for mona, and 1.3 and 1.4 GB were measured.
 VALUE = 8
 
 

@@ -200,8 +200,9 @@ def _dry_run(rows: list[Row], out: Path, *, jobs: int, threads: int, any_code: b
     from mona_train.bench.results import FILE, Results
 
     results = Results(out / FILE)
-    print_plan(plan(rows, out, results, ready=False, any_code=any_code), jobs=jobs, threads=threads)
-    _say_other_code(plan(rows, out, results, ready=False), results, any_code)
+    planned = plan(rows, out, results, ready=False, any_code=any_code)
+    print_plan(planned, jobs=jobs, threads=threads)
+    _say_other_code(planned, results, any_code)
     if script:
         typer.echo(f"\nEach row would be submitted with:\n\n{script}")
 
@@ -222,7 +223,11 @@ def _run(rows: list[Row], out: Path, place: Any, *, jobs: int, threads: int, any
     to_do = planned.to_do
     typer.echo(f"{len(planned.rows)} rows, {len(planned.rows) - len(to_do)} of them finished")
     show = Show(len(to_do), {row.run.name: passes_of(row.config, row.source.task) for row in to_do})
-    failed = Runner(planned, results, place or Here(), jobs=jobs, threads=threads, show=show).run()
+    try:
+        failed = Runner(planned, results, place or Here(), jobs=jobs, threads=threads, show=show).run()
+    except KeyboardInterrupt:
+        typer.echo("stopped; repeat the command to go on")
+        raise
     if failed:
         names = "; ".join(f"{task.name} (see {task.log})" for task in failed)
         raise CheckFailed(f"{len(failed)} of {len(planned.rows)} rows failed: {names}; repeat the command to try again")
