@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mona_infer.errors import InputError
+from mona_train.bench.results import FILE
 
 CASE_METRICS = ("dsc", "asd", "legacy_dsc", "legacy_asd")
 AGREES = 2e-3  # between the mean of the cases and the summary of the same network
@@ -83,7 +84,7 @@ class Measured:
 
 def read_results(path: Path) -> tuple[list[Measured], list[str]]:
     """All rows of a results file, or of the results.jsonl in a folder, and notes on lines that were left out."""
-    path = path / "results.jsonl" if path.is_dir() else path
+    path = path / FILE if path.is_dir() else path
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
