@@ -25,6 +25,7 @@ COMMANDS = {
     "segment": ("mona_infer.cli.segment:segment", "Segment a scan, or a folder of scans, with an exported model."),
     "evaluate": ("mona_infer.cli.evaluate:evaluate", "Measure masks against references: DSC, NSD, ASD, HD95."),
     "data": ("mona_train.cli.data:app", "Prepare a data set, check it, show what is in it."),
+    "bench": ("mona_train.cli.bench:app", "Train the rows of a table of results, and keep their scores."),
     "demo": ("mona_train.cli.demo:demo", "Train on a small phantom, compare with supervised learning, draw a picture."),
     "doctor": ("mona_infer.cli.doctor:doctor", "Show what works on this machine, and how to install the rest."),
 }
@@ -32,6 +33,7 @@ COMMANDS = {
 NEEDS = {
     "train": ("torch", "lightning_fabric", "safetensors"),
     "export": ("torch", "onnx", "onnxscript", "safetensors"),
+    "bench": ("torch", "lightning_fabric", "safetensors"),
     "demo": ("torch", "lightning_fabric", "safetensors"),
 }
 
