@@ -84,13 +84,19 @@ def oriented(
 
     "stored": copies of such data come with an affine that a tool made up, a diagonal of spacings, where the original
     says diag(-, -, +) for the same array; so in a made-up affine x and y count as reversed.  "portrait": also, slices
-    with more columns than rows, which that data stores a quarter turn away, are turned back.
+    with more columns than rows, which that data stores a quarter turn away, are turned back.  An affine that is oblique
+    was measured by a scanner, and says how such slices lie: turning them made every mask of a model trained on ACDC
+    wrong.
     """
     if orientation != "world" and _made_up(affine, shape):
         affine = np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine
     found = slicing(affine, rule, fallback)
+    return found.turned() if orientation == "portrait" and _turned(affine, shape, found) else found
+
+
+def _turned(affine: NDArray[np.float64], shape: tuple[int, int, int], found: Slicing) -> bool:
     _, rows, columns = found.axes
-    return found.turned() if orientation == "portrait" and shape[columns] > shape[rows] else found
+    return shape[columns] > shape[rows] and along_world_axes(affine)
 
 
 def _made_up(affine: NDArray[np.float64], shape: tuple[int, int, int]) -> bool:

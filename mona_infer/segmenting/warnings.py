@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mona_infer.errors import InputError
-from mona_infer.geometry.slicing import STACK_RATIO, along_world_axes, body_plane
+from mona_infer.geometry.slicing import STACK_RATIO, along_world_axes, body_plane, oriented
 from mona_infer.geometry.stack import SliceStack
 from mona_infer.models.card import ScanKind
 from mona_infer.task import Task
@@ -20,6 +20,10 @@ RANGES = {
     "intensity span": ("", 10.0),
 }
 FORCE = " (--force segments it anyway)"
+TURNED = (
+    "its slices are wider than high and the file does not say how they lie in the body: they were turned by a quarter, "
+    "as ACDC stores such slices; check the mask"
+)
 OBLIQUE = 12  # degrees: slices nearer than this to the body's planes are axial, coronal or sagittal
 
 
@@ -62,8 +66,8 @@ def training_differences(stack: SliceStack, kind: ScanKind | None = None) -> lis
         fewest, most = seen["slices"]
         count = "1 slice" if len(stack) == 1 else f"{len(stack)} slices"
         warnings.append(f"it has {count}; in training there were {fewest:g} to {most:g}")
-    if kind is not None and kind.oblique and (plane := _plane(stack)):
-        warnings.append(f"its slices are {plane}, which {kind.name} never is; check the mask")
+    if kind is not None and kind.oblique:
+        warnings += _orientation(stack, kind)
     thin, thick = (seen.get(name) for name in ("in-plane spacing", "slice spacing"))
     stacks = thin and thick and task.slices == "stack" and thick[0] >= STACK_RATIO * thin[1]  # as in all training scans
     if stacks and spacing[0] < STACK_RATIO * max(spacing[1:]):
@@ -78,12 +82,15 @@ def training_differences(stack: SliceStack, kind: ScanKind | None = None) -> lis
     return warnings
 
 
-def _plane(stack: SliceStack) -> str | None:
-    """Axial, coronal or sagittal, if a scanner says so: a NIfTI file along the world's axes may just say nothing."""
-    volume = stack.volume
-    if volume.modality is None and along_world_axes(volume.affine):
-        return None
-    return body_plane(volume.affine, stack.slicing.axes[0], OBLIQUE)
+def _orientation(stack: SliceStack, kind: ScanKind) -> list[str]:
+    """About a scan whose slices should be oblique, as a scanner states them and many NIfTI files do not."""
+    volume, task = stack.volume, stack.task
+    if volume.modality is not None or not along_world_axes(volume.affine):
+        plane = body_plane(volume.affine, stack.slicing.axes[0], OBLIQUE)
+        return [f"its slices are {plane}, which {kind.name} never is; check the mask"] if plane else []
+    if stack.slicing == oriented(volume.affine, volume.shape, "stored", task.slices, task.fallback):
+        return []
+    return [TURNED]
 
 
 def _spans_matter(task: Task) -> bool:
