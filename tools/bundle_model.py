@@ -105,9 +105,9 @@ test patients are not in this copy of the data.
 
 {trained}; {labelled_slices} labelled slices{unlabelled}. Labels: {labels}.
 
-Licence of the data: {licence}. The model derives from that data and comes under the same licence: share it with attribution, under the same
-licence, not for commercial purposes. `LICENCE.md` beside the model has the terms and whom to cite. The code of mona is
-under Apache-2.0.
+Licence of the data: {licence}. The model derives from that data and comes under the same licence: share it with
+attribution, under the same licence, not for commercial purposes. `LICENCE.md` beside the model has the terms and whom
+to cite. The code of mona is under Apache-2.0.
 
 ## Limits
 

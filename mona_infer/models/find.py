@@ -1,4 +1,4 @@
-"""Which model `mona segment` uses: --model, else $MONA_MODEL, else the newest export under runs/, else a bundled one."""
+"""Which model `mona segment` uses: --model, $MONA_MODEL, the newest export under runs/, or a bundled one."""
 
 from __future__ import annotations
 
