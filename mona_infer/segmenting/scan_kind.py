@@ -14,7 +14,7 @@ from mona_infer.segmenting.warnings import FORCE, check_modality, measures
 from mona_infer.task import Task
 from mona_infer.volume import Volume
 
-TRAIN = ". Train a model on scans like this one (mona train --dataset FOLDER), or segment it anyway with --force"
+TRAIN = "; train a model on scans like this one (mona train --dataset FOLDER), or segment it anyway with --force"
 AIR = -500  # nothing in MR is that dark; in CT the air around the patient is
 FEW_SLICES = 24  # a stack whose spacing was lost (1 x 1 x 1 mm) has no more than this; a 3-D scan has
 

@@ -82,7 +82,7 @@ def test_a_segmenter_refuses_what_its_card_excludes_unless_forced(folder: Path) 
     with pytest.raises(InputError, match=r"brain\.nii is not a stack of bands.*30 slices 1 mm apart.*--force"):
         Segmenter()(brain)
     ct = Volume(models.scan(), AFFINE, modality="CT")
-    with pytest.raises(InputError, match=r"is CT .* Train a model on scans like this one"):
+    with pytest.raises(InputError, match=r"is CT .*; train a model on scans like this one"):
         Segmenter("few")(ct)
     assert Segmenter(force=True)(brain).voxels.any() and Segmenter(force=True)(ct).voxels.any()
 
