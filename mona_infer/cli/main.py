@@ -23,6 +23,7 @@ COMMANDS = {
     "train": ("mona_train.cli.train:train", "Train a network on many scans and few labels."),
     "export": ("mona_train.cli.export:export", "Export a run as a model file, and check it against the run."),
     "segment": ("mona_infer.cli.segment:segment", "Segment a scan, or a folder of scans, with an exported model."),
+    "models": ("mona_infer.cli.models:models", "List the models that come with mona, or show the card of one."),
     "evaluate": ("mona_infer.cli.evaluate:evaluate", "Measure masks against references: DSC, NSD, ASD, HD95."),
     "data": ("mona_train.cli.data:app", "Prepare a data set, check it, show what is in it."),
     "bench": ("mona_train.cli.bench:app", "Train the rows of a table of results, and keep their scores."),
