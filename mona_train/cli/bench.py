@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +10,7 @@ from typer.core import TyperGroup
 
 from mona_infer.cli.main import OutputCommand
 from mona_infer.errors import CheckFailed, InputError
+from mona_train.cli.bench_report import report
 from mona_train.config.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -136,8 +135,7 @@ def add(
     typer.echo(f"wrote {to / FILE}")
 
 
-if importlib.util.find_spec("mona_train.cli.bench_report") is not None:
-    app.command(name="report", cls=OutputCommand)(importlib.import_module("mona_train.cli.bench_report").report)
+app.command(cls=OutputCommand)(report)
 
 
 def _rows(table: str, narrowing: Any) -> list[Row]:
