@@ -24,6 +24,12 @@ EXAMPLES = {
         "mona evaluate masks labelsTr --classes 1=RV,2=Myo,3=LV --csv scores.csv",
         "mona evaluate masks labelsTr --tolerance 1 --json | jq .mean.dsc",
     ),
+    "bench": (
+        "mona bench acdc --preset quick --ratios 0.05 --dry-run",
+        "mona bench components --preset quick --jobs 2",
+        "mona bench mine.toml --seeds 0,1",
+        "mona bench add runs/acdc-mona-5pc",
+    ),
     "demo": ("mona demo", "mona demo --out demo --steps 200"),
     "models": ("mona models", "mona models acdc-5pc", "mona models --json"),
     "doctor": ("mona doctor", "mona doctor --json"),

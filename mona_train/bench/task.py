@@ -85,13 +85,14 @@ def tasks_of(plan: Plan) -> list[Task]:
     shared, made = plan.shared, {}
     for planned in plan.to_do:
         key = planned.pretraining
-        if key in shared and key not in made and not finished(planned.run):
+        fresh = not finished(planned.run) and not (planned.run / pretraining.LAST).is_file()
+        if key in shared and key not in made and fresh:
             row = planned.row
             name = f"pre-training of {len(shared[key])} rows: {row.pretraining}, seed {row.seed}"
             made[key] = Task(name, plan.pretrained(key), planned.config, log=plan.folder / "logs" / f"{key}.log")
             found.append(made[key])
         log = plan.folder / "logs" / f"{planned.run.name}.log"
-        after = None if finished(planned.run) else made.get(key or "")
+        after = made.get(key or "") if fresh else None
         found.append(Task(planned.row.name, planned.run, planned.config, planned, after, log=log))
     return found
 

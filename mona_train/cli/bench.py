@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
+from mona_infer.cli.examples import shown
 from mona_infer.cli.main import OutputCommand
 from mona_infer.errors import CheckFailed, InputError
 from mona_train.cli.bench_report import report
@@ -29,10 +30,20 @@ class TableGroup(TyperGroup):
             args = ["run", *args]
         return super().parse_args(ctx, args)
 
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return super().get_command(ctx, cmd_name) or super().get_command(ctx, "run")
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        for param in self.get_params(ctx):
+            param.metavar = ""  # else typer shows <bool>, as if --help took a value
+        super().format_help(ctx, formatter)
+
 
 app = typer.Typer(
     cls=TableGroup,
     help="Train the rows of a table of results, and keep their scores. `mona bench` alone lists the tables.",
+    epilog=shown("bench"),
+    subcommand_metavar="TABLE|COMMAND [ARGS]...",
     add_completion=False,
     pretty_exceptions_enable=False,
     invoke_without_command=True,

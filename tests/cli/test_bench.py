@@ -49,6 +49,12 @@ def measured(place: Path) -> Path:
     return place / "bench"
 
 
+@pytest.fixture(autouse=True)
+def short_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a pass through the U-Net is timed for ten seconds."""
+    monkeypatch.setattr("mona_train.engine.profile.PATIENCE", 0.1)
+
+
 def same(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Without what tells the time, sorted."""
     plain = [{key: value for key, value in line.items() if key not in TIMES} for line in lines]
@@ -98,7 +104,7 @@ def test_rows_from_a_shared_pretraining_are_the_runs_they_would_be_alone(measure
     found, expected = kept(shared), kept(alone)
     assert found.keys() == expected.keys()
     assert [name for name in expected if found[name] != expected[name]] == []
-    assert len([name for name in expected if name.startswith("pictures/")]) == 3
+    assert len([name for name in expected if name.startswith("pictures/")]) == 2
 
 
 def test_finished_rows_are_never_run_again(measured: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,6 +188,10 @@ def alive(run: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
+def records(folder: Path) -> int:
+    return sum(map(alive, (*folder.glob("rows/*"), *folder.glob("pretraining/*"))))
+
+
 def training(folder: Path) -> list[int]:
     """The processes that train rows of this bench now."""
     found = []
@@ -228,21 +238,25 @@ def test_ten_kills_at_random_moments(measured: Path, place: Path, tmp_path: Path
     out, moments, kills = tmp_path / "killed", random.Random(7), []
     while len(kills) < 10:
         bench = start(place, *BENCH, "--threads", 1, "--jobs", 2, "--out", out)
-        time.sleep(moments.uniform(1, 20))
+        if moments.random() < 0.7:  # in the middle of training; else while it starts
+            wanted = records(out) + moments.randint(0, 2)
+            while bench.poll() is None and records(out) < wanted:
+                time.sleep(0.02)
+        time.sleep(moments.uniform(0, 1))
         if bench.poll() is not None:
             break
-        which = moments.choice(["bench", "row", "both"])
-        kills.append((which, len(training(out)), len(read_results(out / "results.jsonl"))))
+        which = ("both", "row", "bench")[len(kills) % 3]
+        kills.append((which, len(training(out)), records(out), len(read_results(out / "results.jsonl"))))
         kill_all(bench, out, which)
         if which == "row":  # the bench resumes it
-            time.sleep(moments.uniform(0, 5))
+            time.sleep(moments.uniform(0, 3))
             kill_all(bench, out, "bench")
-    print("killed, rows in training, rows finished:", kills)
+    print("killed, processes in training, records, rows finished:", *kills, sep="\n")
     done = start(place, *BENCH, "--threads", 1, "--jobs", 2, "--out", out)
     said = done.communicate()
     assert done.returncode == 0, said
     assert same(read_results(out / "results.jsonl")) == same(read_results(measured / "results.jsonl"))
-    assert not training(out)
+    assert len(kills) == 10 and not training(out)
 
 
 @pytest.mark.full
@@ -250,9 +264,7 @@ def test_ctrl_c_saves_every_row(place: Path, measured: Path, tmp_path: Path) -> 
     out = tmp_path / "interrupted"
     words = [*BENCH, "--threads", 1, "--jobs", 2, "--steps", 2000, "--out", out]
     bench = start(place, *words)
-    while (
-        bench.poll() is None and sum(alive(run) >= 3 for run in (*out.glob("rows/*"), *out.glob("pretraining/*"))) < 2
-    ):
+    while bench.poll() is None and sum(alive(run) >= 3 for run in out.glob("*/*")) < 2:
         time.sleep(0.05)
     bench.send_signal(signal.SIGINT)
     out_, err = bench.communicate()

@@ -212,7 +212,9 @@ def test_a_missing_prediction_is_an_error_not_a_smaller_mean(folders):
     assert "no mask for 1 of 3 references (case1)" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["segment", "evaluate", "train", "export", "demo", "doctor", "data prepare"])
+@pytest.mark.parametrize(
+    "command", ["segment", "evaluate", "train", "export", "bench", "demo", "doctor", "data prepare"]
+)
 def test_help_shows_flags_as_flags_and_gives_examples_that_parse(command):
     import shlex
 

@@ -44,6 +44,7 @@ def refused(done, *names):
         ("torch", ["train", "--resume", "nothing"]),
         ("torch", ["demo"]),
         ("torch", ["export", "nothing"]),
+        ("torch", ["bench", "acdc"]),
         ("lightning_fabric", ["train", "--dataset", "phantom", "--preset", "quick"]),
         ("lightning_fabric", ["demo"]),
         ("safetensors", ["train", "--dataset", "phantom"]),

@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LANGUAGES = {"python", "cpp", "console", "sh", "text", "json"}
+LANGUAGES = {"python", "cpp", "console", "sh", "text", "json", "toml"}
 FENCE = re.compile(r"^( *)```(\S*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 
 

@@ -195,3 +195,10 @@ def test_a_list_without_rows_or_without_a_file(tmp_path: Path) -> None:
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="not TOML"):
         read_list(tmp_path / "binary.toml", "cpu")
+
+
+def test_the_list_in_the_docs_is_one(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "bench.md").read_text()
+    (text,) = [block.partition("```")[0] for block in page.split("```toml\n")[1:]]
+    rows = rows_of(lists(tmp_path, text), Narrowing())
+    assert "trains twelve rows" in page and len({config_key(row.config) for row in rows}) == 12
