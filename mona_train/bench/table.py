@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import stdev
 
 from mona_train.bench.entries import Entry
-from mona_train.bench.sections import Section
+from mona_train.bench.sections import Section, shared_settings
 
 UNKNOWN = "unknown"  # the code of a run that did not record it
 Value = str | float | int | None
@@ -116,6 +116,8 @@ def budget(section: Section, entries: list[Entry]) -> list[str]:
         said.append(f"mona {_listed(versions)}{one}{same}, code {section.code[:7]}.")
     elif len({row.code for row in rows}) > 1:
         said.append("ROWS OF DIFFERENT CODE ARE MIXED HERE on request: the column Code tells them apart.")
+    if settings := shared_settings(rows):
+        said.append(f"Changed from the preset: {', '.join(settings)}.")
     if len(steps) > 1:
         said.append("Rows differ in their number of steps; the column Steps says it.")
     return said
