@@ -93,9 +93,30 @@ def _label(row: Measured, same_method: list[Measured], usual: int, mixed: bool) 
         said.append(" + ".join(row.principles) or "no principle")
     if differs("student") or differs("teacher"):
         said.append(f"student {row.student}, teacher {row.teacher}")
-    said += [f"{key}={value}" for key, value in row.settings.items()]
+    said += own_settings(row, same_method)
     if row.steps != usual:
         said.append(f"{row.steps:,} steps")
     if mixed:
         said.append(f"code {row.code[:7]}")
     return ", ".join(said)
+
+
+def own_settings(row: Measured, others: list[Measured]) -> list[str]:
+    """What was changed with --set in this row but not in all of the others, as key=value."""
+    shared = set.intersection(*(set(_changed(other)) for other in others))
+    return [said for said in _changed(row) if said not in shared]
+
+
+def shared_settings(rows: list[Measured]) -> list[str]:
+    """What was changed in all rows of a method, which is no part of their labels; of all methods together."""
+    methods = {row.method: [other for other in rows if other.method == row.method] for row in rows}
+    shared = {method: set.intersection(*(set(_changed(row)) for row in own)) for method, own in methods.items()}
+    found = []
+    for said in sorted(set.union(*shared.values())):
+        having = [TITLES.get(method, method) for method in methods if said in shared[method]]
+        found.append(said if len(having) == len(methods) else f"{said} ({', '.join(having)})")
+    return found
+
+
+def _changed(row: Measured) -> list[str]:
+    return [f"{key}={','.join(map(str, v)) if isinstance(v, list) else v}" for key, v in row.settings.items()]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import stdev
 
 from mona_train.bench.entries import Entry
-from mona_train.bench.sections import Section
+from mona_train.bench.sections import Section, shared_settings
 
 UNKNOWN = "unknown"  # the code of a run that did not record it
 Value = str | float | int | None
@@ -104,7 +104,7 @@ def budget(section: Section, entries: list[Entry]) -> list[str]:
         f"Preset {section.preset}: {_listed(f'{n:,}' for n in steps)} steps in all, {_from_to(minutes)} minutes a row "
         f"on {_listed(hardware)}" + (f", {_listed(precision)}." if precision else "."),
         f"DSC and ASD are means over classes and the {section.part} volumes {chosen}"
-        + (f": {cases} volumes of {patients} patients." if cases else "."),
+        + (f": {_count(cases, 'volume')} of {_count(patients, 'patient')}." if cases else "."),
     ]
     versions = sorted({row.version for row in rows if row.version})
     commits = sorted({row.commit[:7] for row in rows if row.commit})
@@ -116,6 +116,8 @@ def budget(section: Section, entries: list[Entry]) -> list[str]:
         said.append(f"mona {_listed(versions)}{one}{same}, code {section.code[:7]}.")
     elif len({row.code for row in rows}) > 1:
         said.append("ROWS OF DIFFERENT CODE ARE MIXED HERE on request: the column Code tells them apart.")
+    if settings := shared_settings(rows):
+        said.append(f"Changed from the preset: {', '.join(settings)}.")
     if len(steps) > 1:
         said.append("Rows differ in their number of steps; the column Steps says it.")
     return said
@@ -145,8 +147,12 @@ def _row(entry: Entry, *, several_steps: bool, several_codes: bool) -> dict[str,
     }
 
 
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'s' * (n != 1)}"
+
+
 def _threads(n: int) -> str:
-    return f" ({n} thread{'s' * (n != 1)})" if n else ""
+    return f" ({_count(n, 'thread')})" if n else ""
 
 
 def _from_to(values: list[float]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import random
@@ -17,7 +18,9 @@ import torch
 from helpers.bench_runs import STEPS, start_inside, write_list
 from helpers.small_runs import kept, write_dataset
 from helpers.train_commands import mona, start
+from PIL import Image
 
+from mona_infer.viewing.pictures import TILE
 from mona_train.bench.places import Here
 from mona_train.bench.results import read_results
 from mona_train.cli import bench as command
@@ -362,3 +365,28 @@ def test_a_row_that_has_not_begun_is_a_run_that_can_be_resumed_by_hand(measured:
     """The runner's only trick: run.toml is written first, and a run without a checkpoint begins when it is resumed."""
     for run in (measured / "rows").iterdir():
         assert read_config(run).steps == STEPS
+
+
+# ---- the report
+
+
+def test_the_report_reads_what_was_measured(measured: Path, place: Path) -> None:
+    rows = list(csv.DictReader(mona(place, "bench", "report", "--format", "csv").out.splitlines()))
+    assert {row["method"] for row in rows} == {"UNet-L", "MONA, no principle", "MONA, consistency"}
+    lines = {line["row"]: line for line in read_results(measured / "results.jsonl")}
+    best = [line["scores"]["validation"][line["chosen"]]["dsc"] for line in lines.values()]
+    assert sorted(float(row["dsc"]) for row in rows) == pytest.approx(sorted(best), rel=1e-5)
+    for row in rows:
+        assert float(row["dsc_paper_rules"]) >= 0 and float(row["minutes"]) > 0
+
+
+def test_its_panels_are_drawn_from_the_runs(measured: Path, place: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs matplotlib (the extra `bench`)")
+    done = mona(place, "bench", "report", "--out", tmp_path / "pages", "--runs", measured / "rows")
+    assert done.code == 0, done.err
+    panels = tmp_path / "pages" / "small-hearts-paper-40pc-panels.png"
+    with Image.open(panels) as picture:
+        assert picture.width > 4 * TILE  # the slice, labels alone or mixing alone, MONA, the reference
+    page = (tmp_path / "pages" / "small-hearts-paper.md").read_text()
+    assert panels.name in page and "licence" in page
+    assert "cannot be compared (one patient) with" in page

@@ -117,6 +117,15 @@ def test_rows_of_other_steps_and_settings_are_entries_of_their_own(tmp_path: Pat
     assert ours is not None and ours.first.settings == {}
 
 
+def test_what_was_changed_in_all_rows_is_said_once(tmp_path: Path) -> None:
+    both = {"width": 0.25, "size": [32, 32]}
+    ours = [{**both, "acr.ring": 128, "acr.mix": mix} for mix in ("bcp", "cutmix")]
+    [section] = made(tmp_path, [line("unet-l", settings=both), *(line("mona", settings=s) for s in ours)])
+    assert {e.label for e in section.entries} == {"UNet-L", "MONA, acr.mix=bcp", "MONA, acr.mix=cutmix"}
+    [note] = [note for note in table_of(section, 0.05).notes if note.startswith("Changed")]
+    assert note == "Changed from the preset: acr.ring=128 (MONA), size=32,32, width=0.25."
+
+
 def test_the_budget_is_said_in_words(tmp_path: Path) -> None:
     [section] = made(tmp_path, [line("mona", seconds=600.0), line("unet-l", seconds=1200.0)])
     budget, measured, code = table_of(section, 0.05).notes
