@@ -143,6 +143,9 @@ def main() -> None:
 
 def bundle(run: Path, name: str, out: Path, commit: str) -> tuple[Path, Path]:
     trained = load_run(run)
+    adapter = trained.require_data().adapter
+    if adapter not in SETS:
+        sys.exit(f"tools/bundle_model.py knows {', '.join(SETS)}; describe {adapter} in SETS")
     if not trained.results.get("validation"):
         sys.exit(f"{run} has no validation scores: only a finished run with validation patients can be bundled")
     with tempfile.TemporaryDirectory() as temporary:
@@ -158,8 +161,6 @@ def bundle(run: Path, name: str, out: Path, commit: str) -> tuple[Path, Path]:
 def card(name: str, trained: Trained, model: Model, certificate: dict[str, Any], commit: str, run: str) -> str:
     """The whole file: head and Markdown."""
     resolved = trained.require_data()
-    if resolved.adapter not in SETS:
-        sys.exit(f"tools/bundle_model.py knows {', '.join(SETS)}; describe {resolved.adapter} in SETS")
     known, split, facts = SETS[resolved.adapter], resolved.split, model.facts
     scores = trained.results["validation"][trained.chosen]
     patients = len({case.patient for case in resolved.cases() if case.name in split.val})

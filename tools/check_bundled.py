@@ -119,9 +119,9 @@ def oblique(zooms: tuple[float, ...]) -> np.ndarray:
 
 
 def segment_others(model: Model, folder: Path) -> None:
-    ct, head = body(np.array([80, 80, 40]), -1000, 60), body(np.array([90, 90, 24]), 0, 300)
-    write_nifti(folder / "ct.nii.gz", Volume(ct, np.diag([-4.0, -4.0, 5.0, 1.0])))
-    write_series(folder / "ct-series", ct, np.diag([-4.0, -4.0, 5.0, 1.0]), Modality="CT")
+    ct, head = body(np.array([200, 200, 40]), -1000, 60), body(np.array([90, 90, 24]), 0, 300)
+    write_nifti(folder / "ct.nii.gz", Volume(ct, np.diag([-1.7, -1.7, 5.0, 1.0])))
+    write_series(folder / "ct-series", ct, np.diag([-1.7, -1.7, 5.0, 1.0]), Modality="CT")
     write_nifti(folder / "head-3d.nii.gz", Volume(body(np.array([90, 110, 90]), 0, 300), np.diag([2.0, 2.0, 2.0, 1.0])))
     write_series(folder / "head-axial-mr", head, np.diag([-2.5, -2.5, 6.0, 1.0]))
     for name in ("ct.nii.gz", "ct-series", "head-3d.nii.gz", "head-axial-mr"):

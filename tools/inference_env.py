@@ -1,6 +1,6 @@
 """Build the inference environment without torch (`pip install .[cpu]` into a new venv) and use it.
 
-    python tools/inference_env.py MODEL.onnx [--keep FOLDER]
+    python tools/inference_env.py [MODEL.onnx] [--keep FOLDER]
 
 Segments a 10x256x216 volume there and evaluates the mask, checks that torch is not installed, and prints the
 environment's size in MB and the time of `mona segment`, including process start: the median of several runs.
@@ -28,7 +28,7 @@ SHAPE, SPACING = (216, 256, 10), (1.4, 1.4, 10.0)  # an ACDC scan: columns, rows
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path)
+    parser.add_argument("model", type=Path, nargs="?", help="default: the best that comes with mona")
     parser.add_argument("--keep", type=Path, help="build the environment in this folder and keep it")
     parser.add_argument("--runs", type=int, default=7)
     options = parser.parse_args()
@@ -37,7 +37,7 @@ def main() -> None:
     print(report)
 
 
-def build_and_use(folder: Path, model: Path, work: Path, runs: int) -> str:
+def build_and_use(folder: Path, model: Path | None, work: Path, runs: int) -> str:
     venv.create(folder, with_pip=True)
     python, mona = folder / "bin" / "python", folder / "bin" / "mona"
     bare = _megabytes(folder)
@@ -47,10 +47,11 @@ def build_and_use(folder: Path, model: Path, work: Path, runs: int) -> str:
         sys.exit(f"the inference environment holds what only training needs:\n{packages}")
     scan, mask = work / "scan.nii.gz", work / "mask.nii.gz"
     write_nifti(scan, _volume())
+    chosen = ["--model", model] if model else []
     times = []
     for _ in range(runs):
         start = time.perf_counter()
-        _run(mona, "segment", scan, "--out", mask, "--model", model, "--overwrite")
+        _run(mona, "segment", scan, "--out", mask, "--overwrite", *chosen)
         times.append(time.perf_counter() - start)
     _run(mona, "evaluate", mask, mask)
     size = _megabytes(folder)
