@@ -125,7 +125,9 @@ def slice_counts(view: Labels, ids: Sequence[int], *, threads: int = 0) -> NDArr
 
 def _label_map(view: Labels) -> Labels:
     if view.ndim != 3 or view.dtype not in (np.uint8, np.uint16):
-        raise ValueError(f"expected a uint8 or uint16 label map (slices, rows, columns), found {view.dtype} {view.shape}")
+        raise ValueError(
+            f"expected a uint8 or uint16 label map (slices, rows, columns), found {view.dtype} {view.shape}"
+        )
     return view
 
 

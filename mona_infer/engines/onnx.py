@@ -16,8 +16,8 @@ from mona_infer.models.file import Model
 from mona_infer.system.optional_parts import install_command, requirements, version
 from mona_kernels.native import cores
 
-# Pixels per batch and lane on the CPU.  At 256x256, slices run as fast one by one as in batches of four, and reading and
-# restoring overlap better; at 96x96, batches of eight save a tenth (`tools/bench_segment.py engines`, docs/results.md).
+# Pixels per batch of a lane on the CPU.  At 256x256, slices run as fast one by one as in batches of four, and take less
+# memory; at 96x96, batches of eight save a tenth (`tools/bench_segment.py engines`, docs/results.md).
 PIXELS = 256 * 256
 # Up to so many threads, each runs batches of its own: on two cores a tenth to a fifth faster than both in one network.
 # Each lane needs memory for its batch, so where there are more threads they share one.

@@ -132,7 +132,11 @@ def blocks(rng, shape, classes):
     coarse = rng.standard_normal((n, classes, -(-h // 8), -(-w // 8))) * 5
     even = np.kron(coarse, np.ones((8, 8)))[:, :, :h, :w]
     ties = np.round(even) + 1e-7 * rng.standard_normal(even.shape)
-    return [even + 0.1 * rng.standard_normal(even.shape), ties, (coarse.argmax(1)[:, None] == 0) + np.zeros_like(coarse)]
+    return [
+        even + 0.1 * rng.standard_normal(even.shape),
+        ties,
+        (coarse.argmax(1)[:, None] == 0) + np.zeros_like(coarse),
+    ]
 
 
 @pytest.mark.parametrize("size", [(31, 57), (90, 64), (64, 200), (9, 12), (48, 11)], ids=str)
