@@ -1,4 +1,4 @@
-"""One process trains in a run's folder.  The lock is the system's own: it ends with its process, however that ends."""
+"""One process works in a folder.  The lock is the system's own: it ends with its process, however that ends."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 from mona_infer.errors import InputError
 
-LOCK = "train.lock"
+LOCK, TRAINING = "train.lock", "training"
 
 
 @contextlib.contextmanager
-def only_one(folder: Path) -> Iterator[None]:
+def only_one(folder: Path, name: str = LOCK, doing: str = TRAINING) -> Iterator[None]:
     """Refuses if another process holds the lock.  The file is empty of meaning once nobody does, and is removed."""
     try:
         import fcntl
@@ -22,7 +22,7 @@ def only_one(folder: Path) -> Iterator[None]:
         yield
         return
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / LOCK
+    path = folder / name
     while True:
         file = path.open("a+")
         try:
@@ -32,7 +32,7 @@ def only_one(folder: Path) -> Iterator[None]:
             owner = file.read().strip()
             file.close()
             raise InputError(
-                f"another process is training in {folder}{f' ({owner})' * bool(owner)}; wait for it, or stop it first"
+                f"another process is {doing} in {folder}{f' ({owner})' * bool(owner)}; wait for it, or stop it first"
             ) from None
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_ino == os.fstat(file.fileno()).st_ino:
@@ -46,3 +46,19 @@ def only_one(folder: Path) -> Iterator[None]:
     finally:
         path.unlink(missing_ok=True)
         file.close()
+
+
+def is_held(folder: Path, name: str = LOCK) -> bool:
+    """Whether a process works in this folder now."""
+    try:
+        import fcntl
+    except ImportError:
+        return False
+    try:
+        with (folder / name).open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
