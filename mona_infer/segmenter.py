@@ -16,22 +16,24 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mona_infer.engines.base import AUTO, Engine, choose, choose_both
+from mona_infer.engines.base import AUTO, Engine, choose, choose_both, lanes_of
+from mona_infer.engines.lanes import in_order, spans
 from mona_infer.errors import InputError
 from mona_infer.geometry.probabilities import STEPS, Logits, softmax
 from mona_infer.geometry.stack import SliceStack
 from mona_infer.geometry.windows import Box
 from mona_infer.models.file import Model, read_model
 from mona_infer.models.find import bundled_or
-from mona_infer.segmenting.components import keep_largest
 from mona_infer.segmenting.first_look import NOTHING, UNCERTAIN, look
-from mona_infer.segmenting.holes import fill_holes
 from mona_infer.segmenting.scan_kind import check_scan
 from mona_infer.segmenting.test_time_augmentation import mirror_averaged
 from mona_infer.system.memory_budget import TooLarge, memory_budget, resident
 from mona_infer.task import LOOK, Task
 from mona_infer.volume import Volume
-from mona_kernels.native import Labels
+from mona_kernels.native import Labels, fill_holes, keep_largest
+
+_Restore = Callable[[int, Logits], Logits]  # first slice and logits to the logits behind the mask
+_Note = Callable[[int, Logits], None]  # how many slices are done, and what `_Restore` returned
 
 AHEAD = 2  # batches that are read before the network asks for them, and that wait to be restored after it
 PLANNED = 0.9  # of `max_ram`; the rest is for what allocators keep back
@@ -120,19 +122,20 @@ class Segmenter:
             stack = stack.aimed_at(box)
             warnings = (NOTHING,) if box is None else (UNCERTAIN,) if certain < self.task.least_certain else ()
         batch = self._fitting_batch(stack, probabilities) if self.max_ram else self.batch
-        step = _slices(batch, stack)
         mask, names = stack.empty_mask(), [c.name for c in self.task.classes]
         sure = _Confidence(len(names)) if confidence else None
         maps = [np.zeros(volume.shape, np.uint8, order="F") for _ in names] if probabilities else []
 
-        def restore(start: int, logits: Logits) -> None:
-            seen = stack.restore(mask, start, logits, maps)
+        def restore(start: int, logits: Logits) -> Logits:
+            return stack.restore(mask, start, logits, maps)
+
+        def note(done: int, seen: Logits) -> None:
             if sure is not None:
                 sure.add(softmax(seen))
             if progress is not None:
-                progress(min(start + step, len(stack)), len(stack))
+                progress(done, len(stack))
 
-        self._stream(stack, batch, restore)
+        (self._stream if lanes_of(self.engine, batch) == 1 else self._lanes)(stack, batch, restore, note)
         self._post_process(mask, stack)
         found = volume.with_voxels(mask)
         return Segmentation(
@@ -147,7 +150,7 @@ class Segmenter:
     def _post_process(self, mask: Labels, stack: SliceStack) -> None:
         """The largest piece before its holes: a hole may hold another piece."""
         if self.largest or self.task.keep_largest:
-            keep_largest(mask, None if self.largest else self.task.keep_largest, stack.slicing.view)
+            keep_largest(stack.slicing.view(mask), None if self.largest else self.task.keep_largest)
         for label in self.task.fill_holes:
             fill_holes(stack.slicing.view(mask), label)
 
@@ -193,18 +196,36 @@ class Segmenter:
         if needed + each + workspace > planned:
             least = needed + each + workspace
             raise TooLarge(stack.volume.source, least, planned, "allow that much, or crop the scan")
-        fitting = (n for n in range(self.batch, 0, -1) if needed + _slices(n, stack) * each + n * workspace <= planned)
+        lanes = {n: lanes_of(self.engine, n) for n in range(self.batch, 0, -1)}
+        held = {n: lanes[n] * _slices(n // lanes[n], stack) * each + n * workspace for n in lanes}
+        fitting = (n for n in held if needed + held[n] <= planned)
         batch = next(fitting)
         self._most = max(self._most, batch)
         return batch
 
-    def _stream(self, stack: SliceStack, batch: int, restore: Callable[[int, Logits], None]) -> None:
+    def _lanes(self, stack: SliceStack, batch: int, restore: _Restore, note: _Note) -> None:
+        """Each lane reads a batch, runs it and restores it; all of them together fill the cores."""
+        lanes = lanes_of(self.engine, batch)
+        each = batch // lanes
+        stack.contrast  # noqa: B018  once, before they all ask for it
+
+        def through(span: tuple[int, int]) -> tuple[int, Logits]:
+            start, stop = span
+            return stop, restore(start, self._answers(stack.read(start, stop), each))
+
+        for stop, seen in in_order(through, spans(len(stack), _slices(each, stack), lanes), lanes):
+            note(stop, seen)
+
+    def _stream(self, stack: SliceStack, batch: int, restore: _Restore, note: _Note) -> None:
         """Batches through the network while the next are read and the last are restored, `AHEAD` of each at most."""
         step = _slices(batch, stack)
         starts = iter(range(0, len(stack), step))
         ahead: deque[tuple[int, Future[NDArray[np.float32]]]] = deque()
         behind: deque[Future[None]] = deque()
         with ThreadPoolExecutor(1) as reading, ThreadPoolExecutor(1) as restoring:
+
+            def finish(start: int, logits: Logits) -> None:
+                note(min(start + step, len(stack)), restore(start, logits))
 
             def ask() -> None:
                 for start in starts:
@@ -218,13 +239,16 @@ class Segmenter:
                 start, slices = ahead.popleft()
                 given = slices.result()
                 ask()
-                answers = [self._network(given[n : n + batch]) for n in range(0, len(given), batch)]
-                logits = answers[0] if len(answers) == 1 else np.concatenate(answers)
+                logits = self._answers(given, batch)
                 if len(behind) == AHEAD:
                     behind.popleft().result()
-                behind.append(restoring.submit(restore, start, logits))
+                behind.append(restoring.submit(finish, start, logits))
             for done in behind:
                 done.result()
+
+    def _answers(self, given: NDArray[np.float32], batch: int) -> Logits:
+        answers = [self._network(given[n : n + batch]) for n in range(0, len(given), batch)]
+        return answers[0] if len(answers) == 1 else np.concatenate(answers)
 
     def _network(self, slices: NDArray[np.float32]) -> Logits:
         logits = mirror_averaged(self.engine, slices) if self.tta else self.engine.run(slices)

@@ -1,4 +1,4 @@
-"""C++ on NumPy arrays: resampling, argmax at native size, overlap and surface distances of label maps.
+"""C++ on NumPy arrays: resampling, argmax at native size, and what is done to label maps: post-processing, distances.
 
 Does not need torch.  `threads=0` means every core that this process may use.
 """
@@ -6,6 +6,8 @@ Does not need torch.  `threads=0` means every core that this process may use.
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +28,18 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+_of_thread = threading.local()
+
+
+def use_one_thread() -> None:
+    """Loops that the calling thread starts from now on stay on it: for pools whose threads fill the cores already."""
+    _of_thread.threads = 1
+
+
+def _count(threads: int) -> int:
+    return threads or getattr(_of_thread, "threads", 0) or cores()
+
+
 def resize(slices: NDArray[Any], size: tuple[int, int], *, order: int, threads: int = 0) -> NDArray[Any]:
     """Resize slices (n, h, w) to (n, *size) with aligned corners, as scipy.ndimage.zoom of order 0 or 1 does.
 
@@ -39,7 +53,7 @@ def resize(slices: NDArray[Any], size: tuple[int, int], *, order: int, threads: 
         raise TypeError(f"linear resizing needs float32, found {slices.dtype}")
     out = np.empty((len(slices), *size), slices.dtype)
     run = _native.linear if order == 1 else _native.nearest
-    run(np.ascontiguousarray(slices), out, threads or cores())
+    run(np.ascontiguousarray(slices), out, _count(threads))
     return out
 
 
@@ -54,7 +68,7 @@ def argmax_resized(logits: NDArray[np.float32], size: tuple[int, int], *, order:
     if order not in (0, 1):
         raise ValueError(f"expected order 0 (nearest) or 1 (linear), found {order}")
     out: Labels = np.empty((len(logits), *size), np.uint8 if logits.shape[1] <= 256 else np.uint16)
-    _native.argmax(np.ascontiguousarray(logits, np.float32), out, order, threads or cores())
+    _native.argmax(np.ascontiguousarray(logits, np.float32), out, order, _count(threads))
     return out
 
 
@@ -65,7 +79,7 @@ def resample(slices: NDArray[np.float32], rows: Taps, columns: Taps, *, threads:
     _check_taps(rows, columns, slices.shape[1:])
     out = np.empty((len(slices), len(rows), len(columns)), np.float32)
     if out.size:
-        _native.resample(np.ascontiguousarray(slices), out, *rows.arrays, *columns.arrays, threads or cores())
+        _native.resample(np.ascontiguousarray(slices), out, *rows.arrays, *columns.arrays, _count(threads))
     return out
 
 
@@ -80,8 +94,41 @@ def argmax_resampled(logits: NDArray[np.float32], rows: Taps, columns: Taps, *, 
     shape = len(logits), len(rows), len(columns)
     out: Labels = np.empty(shape, np.uint8 if logits.shape[1] <= 256 else np.uint16)
     if out.size:
-        _native.argmax_taps(np.ascontiguousarray(logits), out, *rows.arrays, *columns.arrays, threads or cores())
+        _native.argmax_taps(np.ascontiguousarray(logits), out, *rows.arrays, *columns.arrays, _count(threads))
     return out
+
+
+def keep_largest(view: Labels, only: Collection[int] | None = None, *, threads: int = 0) -> None:
+    """Set all but the largest piece of each class (of those in `only`) to 0, in place; neighbours share a face.
+
+    Of pieces of the same size the one that comes first in `view` stays.  No order of axes or flip costs a copy.
+    """
+    ids = None if only is None else [label for label in only if label <= np.iinfo(view.dtype).max]
+    _native.keep_largest(_label_map(view), ids, _count(threads))
+
+
+def fill_holes(view: Labels, label: int, *, threads: int = 0) -> None:
+    """Give background that class `label` encloses in its slice `view[n]` to the class, in place."""
+    if 0 < label <= np.iinfo(view.dtype).max:
+        _native.fill_holes(_label_map(view), label, _count(threads))
+
+
+def slice_counts(view: Labels, ids: Sequence[int], *, threads: int = 0) -> NDArray[np.int64]:
+    """How many voxels of each of these classes above 0 there are in every slice `view[n]` (slices, classes)."""
+    counts = np.zeros((len(view), len(ids)), np.int64)
+    within = [n for n, label in enumerate(ids) if label <= np.iinfo(view.dtype).max]
+    found = np.zeros((len(view), len(within)), np.int64)
+    _native.slice_counts(_label_map(view), [ids[n] for n in within], found, _count(threads))
+    counts[:, within] = found
+    return counts
+
+
+def _label_map(view: Labels) -> Labels:
+    if view.ndim != 3 or view.dtype not in (np.uint8, np.uint16):
+        raise ValueError(
+            f"expected a uint8 or uint16 label map (slices, rows, columns), found {view.dtype} {view.shape}"
+        )
+    return view
 
 
 def soft_labels(
@@ -95,7 +142,7 @@ def soft_labels(
         raise ValueError(f"expected uint8 classes (n, h, w), found {classes.dtype} {classes.shape}, {count} classes")
     rows, columns = (taps(n, new) for n, new in zip(classes.shape[1:], size, strict=True))
     out = np.empty((len(classes), *size), np.uint8)
-    at_once = threads or cores()  # as many slices as there are threads: their maps are all that is held
+    at_once = _count(threads)  # as many slices as there are threads: their maps are all that is held
     each = np.arange(count, dtype=np.uint8)[:, None, None]
     for start in range(0, len(classes), at_once):
         maps = (classes[start : start + at_once, None] == each).astype(np.float32)
@@ -121,7 +168,7 @@ class Overlap:
 def overlaps(a: Labels, b: Labels, *, threads: int = 0) -> dict[int, Overlap]:
     """Voxel counts of every class id above 0 in either map, in one pass."""
     a, b = _same_layout(a, b)
-    rows = _native.overlap(a, b, threads or cores())
+    rows = _native.overlap(a, b, _count(threads))
     return {row[0]: Overlap(row[1], row[2], row[3], _box(row[4:])) for row in rows}
 
 
@@ -141,9 +188,9 @@ def surface_distances(
     a, b = _same_layout(a, b)
     if isinstance(spacing, np.ndarray):
         if not at_right_angles(spacing):
-            return _native.sheared(a, b, label, overlap.box, spacing.tolist(), threads or cores())
+            return _native.sheared(a, b, label, overlap.box, spacing.tolist(), _count(threads))
         spacing = step_lengths(spacing)
-    return _native.surface(a, b, label, overlap.box, spacing, threads or cores())
+    return _native.surface(a, b, label, overlap.box, spacing, _count(threads))
 
 
 def step_lengths(steps: NDArray[np.float64]) -> tuple[float, float, float]:

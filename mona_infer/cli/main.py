@@ -9,13 +9,14 @@ import importlib
 import os
 import sys
 from itertools import pairwise
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from mona_infer import __version__
 from mona_infer.cli.pipes import ignore_broken_pipes
+from mona_infer.cli.plain_values import take_plain_values
 from mona_infer.errors import MonaError
 
 # name -> ("module:function" or "module:Typer", what `mona --help` says).  Only here may mona_infer name mona_train.
@@ -76,6 +77,7 @@ class OutputCommand(TyperCommand):
         if "--help" in args and not ctx.resilient_parsing:  # typer would import pydantic first
             typer.echo(ctx.get_help())
             raise typer.Exit
+        take_plain_values(self.get_params(ctx), get_type_hints(self.callback))
         filled: list[str] = []
         for option, following in pairwise([*args, ""]):
             filled.append(option)

@@ -12,6 +12,8 @@ from mona_infer.engines.base import AUTO, engines
 from mona_infer.errors import CheckFailed, InputError, MonaError
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from mona_infer.models.file import Model
     from mona_infer.segmenter import Segmenter
     from mona_infer.segmenting.jobs import Job
@@ -56,8 +58,7 @@ def segment(
     In a folder, one bad case never stops the rest (the exit code is then 1), and cases that already have a mask are
     skipped.
     """
-    from mona_infer.models.file import read_model
-    from mona_infer.models.find import find_model
+    sealed_later = _read_model(model)
     from mona_infer.segmenting.jobs import clear_left_behind, find_jobs
     from mona_infer.segmenting.outputs import Options
     from mona_infer.segmenting.pipeline import run
@@ -71,7 +72,7 @@ def segment(
         raise InputError(f"{out} exists already; --overwrite replaces it")
     json_file = Path(json_path) if json_path and json_path != "-" else None
     _check_outputs(jobs, [stats, preview, json_file], [out if folder else None, probabilities])
-    sealed, quiet = read_model(find_model(model)), json_path == "-"
+    sealed, quiet = sealed_later.result(), json_path == "-"
     if sealed.card is not None:
         typer.echo(sealed.card.describe(), err=quiet)
     setup = _Setup(sealed, engine, quiet, tta=tta, largest=largest, batch=batch, threads=threads, max_ram=ram)
@@ -108,6 +109,19 @@ def segment(
     if failed:
         names = ", ".join(failed[:5]) + (", ..." if len(failed) > 5 else "")
         raise CheckFailed(f"{len(failed)} of {len(jobs)} cases failed ({names}); the others are done")
+
+
+def _read_model(given: Path | str | None) -> Future[Model]:
+    """Begin to read the model: its hash is computed while the modules that will use it are imported."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from mona_infer.models.file import read_model
+    from mona_infer.models.find import find_model
+
+    reader = ThreadPoolExecutor(1)
+    reading = reader.submit(lambda: read_model(find_model(given)))
+    reader.shutdown(wait=False)
+    return reading
 
 
 def _check_options(stats: Path | None, preview: Path | None, frame: str | None) -> None:

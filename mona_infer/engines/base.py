@@ -29,17 +29,33 @@ class Engine(Protocol):
     """A network, ready to run; `description` says what runs it and where."""
 
     description: str
-    batch: int  # slices per call that it runs fastest with
+    batch: int  # slices at a time that it runs fastest with; see `lanes_of`
 
     def run(self, slices: NDArray[np.float32]) -> NDArray[np.float32]:
         """Slices (n, rows, columns) of the Task's `input_size`, in 0..1, to logits (n, classes, rows, columns)."""
         ...
 
 
-def in_batches(engine: Engine, slices: NDArray[np.float32]) -> Iterator[tuple[int, NDArray[np.float32]]]:
+def lanes_of(engine: Engine, batch: int) -> int:
+    """Into how many calls at the same time, from threads of our own, to part so many slices at a time."""
+    return min(batch, getattr(engine, "lanes", 1))
+
+
+def in_batches(
+    engine: Engine, slices: NDArray[np.float32], batch: int = 0
+) -> Iterator[tuple[int, NDArray[np.float32]]]:
     """The engine's answer to slices that are at hand, a batch at a time, each with the index of its first slice."""
-    for start in range(0, len(slices), engine.batch):
-        yield start, engine.run(slices[start : start + engine.batch])
+    batch = batch or engine.batch
+    lanes = lanes_of(engine, batch)
+    if lanes == 1:
+        for start in range(0, len(slices), batch):
+            yield start, engine.run(slices[start : start + batch])
+        return
+    from mona_infer.engines.lanes import in_order, spans
+
+    batches = spans(len(slices), batch // lanes, lanes)
+    answers = in_order(lambda span: engine.run(slices[slice(*span)]), batches, lanes)
+    yield from ((start, answer) for (start, _), answer in zip(batches, answers, strict=True))
 
 
 @dataclass(frozen=True)

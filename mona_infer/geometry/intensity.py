@@ -35,8 +35,18 @@ def normalise(values: NDArray[np.float32], low: float, high: float) -> NDArray[n
 def contrast_of(pictures: NDArray[np.float32], percentiles: tuple[float, float]) -> tuple[float, float]:
     """The values of these percentiles of pictures (n, rows, columns), from about a million of their pixels."""
     step = max(1, math.isqrt(pictures.size // ENOUGH))
-    low, high = np.percentile(pictures[:, ::step, ::step], percentiles)
-    return float(low), float(high)
+    values = pictures[:, ::step, ::step].ravel()
+    low, high = (p / 100 * (values.size - 1) for p in percentiles)
+    values = np.partition(values, sorted({int(n) for at in (low, high) for n in (np.floor(at), np.ceil(at))}))
+    return _linear(values, low), _linear(values, high)
+
+
+def _linear(values: NDArray[np.float32], at: float) -> float:
+    """As numpy.percentile, bit for bit, which imports numpy.ma first: 8 ms, a tenth of what a small scan takes."""
+    below, above = values[math.floor(at)], values[math.ceil(at)]
+    weight = at - math.floor(at)
+    step = np.subtract(above, below)  # in float32, as there
+    return float(below) + float(step) * weight if weight < 0.5 else float(above) - float(step) * (1 - weight)
 
 
 def _extremes(volume: Volume) -> tuple[float, float]:

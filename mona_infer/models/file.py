@@ -90,15 +90,15 @@ def read_model(path: Path | str) -> Model:
 def opened(path: Path | str, content: bytes) -> Model:
     """The same for bytes already in memory; `path` is the name used in messages."""
     path = Path(path)
-    body, end = content[:-SEAL_BYTES], content[-SEAL_BYTES:]
+    body, end = memoryview(content)[:-SEAL_BYTES], content[-SEAL_BYTES:]
     digest = hashlib.sha256(body).hexdigest()
     if end[:-64] != entry(SEAL, b"0" * 64, METADATA)[:-64]:
         raise InputError(f"{path} is not a mona model, or is truncated: it does not end in a seal")
     if end[-64:] != digest.encode():
         raise InputError(f"{path} is damaged or was changed after export: its content does not match its seal")
     try:
-        facts = _facts(memoryview(body))
-        _self_contained(memoryview(body))
+        facts = _facts(body)
+        _self_contained(body)
         if int(facts["format"]) > FORMAT:
             raise InputError(f"{path} was written by a newer mona (format {facts['format']}); upgrade this one")
         task = Task.from_json(json.dumps(facts["task"]))

@@ -8,14 +8,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mona_infer.engines.base import Engine
+from mona_infer.engines.base import Engine, in_batches
 from mona_infer.geometry.probabilities import Logits
 from mona_infer.geometry.slicing import spread
 from mona_infer.geometry.stack import SliceStack
 from mona_infer.geometry.windows import Box
-from mona_infer.segmenting.components import keep_largest
 from mona_infer.task import LOOK
-from mona_kernels.native import resample
+from mona_kernels.native import keep_largest, resample
 from mona_kernels.taps import taps
 
 FEWEST = 8  # voxels of the coarse copy; less is noise
@@ -87,8 +86,7 @@ def certainty(logits: Logits) -> float:
 
 def look(stack: SliceStack, engine: Engine, batch: int = 0) -> tuple[Box | None, float]:
     """Where in the stack's frame the organ is, or None if the small network finds none; and how certain it is."""
-    frames, batch = look_frames(stack), batch or engine.batch
-    logits = np.concatenate([engine.run(frames[start : start + batch]) for start in range(0, len(frames), batch)])
+    logits = np.concatenate([answer for _, answer in in_batches(engine, look_frames(stack), batch)])
     return find_box(logits, stack.frame), certainty(within(logits, stack.frame))
 
 

@@ -11,6 +11,7 @@ from mona_infer.io.read import label_ids
 from mona_infer.segmenter import Segmentation
 from mona_infer.segmenting.report import ClassReport
 from mona_infer.volume import Volume
+from mona_kernels.native import slice_counts
 
 if TYPE_CHECKING:
     from mona_infer.evaluation.metrics import Score
@@ -26,11 +27,10 @@ def class_reports(segmentation: Segmentation) -> dict[str, ClassReport]:
     _, rows, columns = stack.slicing.axes
     area = float(np.linalg.norm(np.cross(matrix[:, rows], matrix[:, columns])))  # mm2 of a pixel
     volume = abs(float(np.linalg.det(matrix)))  # mm3 of a voxel
-    view = stack.slicing.view(mask.voxels)
-    ids = [c.id for c in stack.task.classes]
-    counts = np.array([np.bincount(plane.ravel(), minlength=max(ids) + 1)[ids] for plane in view])  # slices classes
+    classes = stack.task.classes[1:]
+    counts = slice_counts(stack.slicing.view(mask.voxels), [c.id for c in classes])
     reports = {}
-    for n, c in enumerate(stack.task.classes[1:], start=1):
+    for n, c in enumerate(classes):
         confidence = segmentation.confidence.get(c.name, math.nan)
         reports[c.name] = ClassReport(
             id=c.id,

@@ -3,8 +3,10 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
+#include "label_maps.hpp"
 #include "overlap.hpp"
 #include "resample.hpp"
 #include "surface.hpp"
@@ -76,6 +78,47 @@ std::vector<std::array<int64_t, 10>> overlap(In<Label, 3> a, In<Label, 3> b, int
   return rows;
 }
 
+// A label map in whichever order it is stored: nothing is copied, so writing reaches the mask itself.
+template <typename Label>
+using Stored = nb::ndarray<Label, nb::ndim<3>, nb::device::cpu>;
+
+template <typename Label>
+struct Geometry {
+  long size[3], step[3];
+
+  explicit Geometry(const Stored<Label>& map) {
+    for (int d = 0; d < 3; ++d) size[d] = (long)map.shape(d), step[d] = (long)map.stride(d);
+  }
+};
+
+// Without `only`, of every class.
+template <typename Label>
+void keep_largest(Stored<Label> map, std::optional<std::vector<int64_t>> only, int threads) {
+  const Geometry<Label> stored(map);
+  nb::gil_scoped_release unlocked;
+  const mona::LabelMap<Label> labels(map.data(), stored.size, stored.step);
+  std::vector<bool> chosen(static_cast<size_t>(Label(-1)) + 1, !only);
+  for (const int64_t id : only.value_or(std::vector<int64_t>{})) chosen.at(id) = true;
+  mona::keep_largest(labels, [&](Label label) { return chosen[label]; }, threads);
+}
+
+template <typename Label>
+void fill_holes(Stored<Label> map, int64_t id, int threads) {
+  const Geometry<Label> stored(map);
+  nb::gil_scoped_release unlocked;
+  mona::fill_holes(map.data(), stored.size, stored.step, static_cast<Label>(id), threads);
+}
+
+template <typename Label>
+void slice_counts(Stored<Label> map, std::vector<int64_t> ids, Out<int64_t, 2> counts, int threads) {
+  const Geometry<Label> stored(map);
+  nb::gil_scoped_release unlocked;
+  const mona::LabelMap<Label> labels(map.data(), stored.size, stored.step);
+  std::vector<int> place(static_cast<size_t>(Label(-1)) + 1, -1);
+  for (size_t n = 0; n < ids.size(); ++n) place.at(ids[n]) = static_cast<int>(n);
+  mona::slice_counts(labels, place, static_cast<long>(ids.size()), counts.data(), threads);
+}
+
 Vector hand_over(std::vector<double>&& values) {
   auto* kept = new std::vector<double>(std::move(values));
   nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<double>*>(p); });
@@ -136,6 +179,12 @@ NB_MODULE(_native, m) {
   m.def("argmax_taps", &argmax_taps<uint16_t>, array(), array(), array(), array(), array(), array(), value("threads"));
   m.def("overlap", &overlap<uint8_t>, array(), array(), value("threads"));
   m.def("overlap", &overlap<uint16_t>, array(), array(), value("threads"));
+  m.def("keep_largest", &keep_largest<uint8_t>, array(), value("only").none(), value("threads"));
+  m.def("keep_largest", &keep_largest<uint16_t>, array(), value("only").none(), value("threads"));
+  m.def("fill_holes", &fill_holes<uint8_t>, array(), value("id"), value("threads"));
+  m.def("fill_holes", &fill_holes<uint16_t>, array(), value("id"), value("threads"));
+  m.def("slice_counts", &slice_counts<uint8_t>, array(), value("ids"), array(), value("threads"));
+  m.def("slice_counts", &slice_counts<uint16_t>, array(), value("ids"), array(), value("threads"));
   m.def("surface", &surface<uint8_t>, array(), array(), value("id"), value("box"), value("spacing"), value("threads"));
   m.def("surface", &surface<uint16_t>, array(), array(), value("id"), value("box"), value("spacing"), value("threads"));
   m.def("sheared", &sheared<uint8_t>, array(), array(), value("id"), value("box"), value("steps"), value("threads"));

@@ -16,10 +16,10 @@ from mona_infer.geometry.probabilities import in_steps, softmax
 from mona_infer.geometry.stack import SliceStack
 from mona_infer.models.file import opened
 from mona_infer.segmenter import PLANNED
-from mona_infer.segmenting.components import keep_largest
 from mona_infer.segmenting.warnings import check_modality, training_differences
 from mona_infer.system.memory_budget import TooLarge, parse_size, resident
 from mona_infer.task import Intensity
+from mona_kernels.native import keep_largest
 
 AFFINE = np.diag([1.5, 1.5, 8.0, 1.0])
 SCAN = models.scan()

@@ -111,6 +111,57 @@ def test_argmax_is_that_of_the_resampled_logits(classes, size):
         np.testing.assert_array_equal(found[clear], resampled.argmax(axis=1)[clear])
 
 
+def in_order_of_the_kernel(logits, rows, columns):
+    """Resampled logits by the same float32 sums in the same order: columns, then rows without weights of 0."""
+
+    def gathered(x):
+        return [weights * x[..., columns.first + t] for t, weights in enumerate(columns.weights)]
+
+    across = sum(gathered(logits)[1:], start=gathered(logits)[0])
+    out = np.zeros((*logits.shape[:2], len(rows), len(columns)), np.float32)
+    for y in range(len(rows)):
+        for t, weight in enumerate(rows.weights[:, y]):
+            if weight:
+                out[:, :, y] += weight * across[:, :, rows.first[y] + t]
+    return out
+
+
+def blocks(rng, shape, classes):
+    """Large even areas, as a network gives them, with a little noise; and areas that only rounding tells apart."""
+    n, h, w = shape
+    coarse = rng.standard_normal((n, classes, -(-h // 8), -(-w // 8))) * 5
+    even = np.kron(coarse, np.ones((8, 8)))[:, :, :h, :w]
+    ties = np.round(even) + 1e-7 * rng.standard_normal(even.shape)
+    return [
+        even + 0.1 * rng.standard_normal(even.shape),
+        ties,
+        (coarse.argmax(1)[:, None] == 0) + np.zeros_like(coarse),
+    ]
+
+
+@pytest.mark.parametrize("size", [(31, 57), (90, 64), (64, 200), (9, 12), (48, 11)], ids=str)
+@pytest.mark.parametrize("classes", [1, 2, 4])
+def test_even_areas_get_the_label_that_resampling_gives_bit_for_bit(size, classes):
+    """They are not resampled: that must not show, even where two classes differ by a rounding error."""
+    rng = np.random.default_rng(classes)
+    for logits in blocks(rng, (3, 33, 29), classes):
+        logits = np.ascontiguousarray(logits, np.float32)
+        rows, columns = (taps(n, new) for n, new in zip(logits.shape[2:], size, strict=True))
+        wanted = in_order_of_the_kernel(logits, rows, columns).argmax(axis=1)
+        np.testing.assert_array_equal(native.argmax_resampled(logits, rows, columns), wanted)
+
+
+def test_logits_that_are_not_finite_are_not_called_sure():
+    logits = np.zeros((1, 2, 8, 8), np.float32)
+    logits[0, 1, 2:6, 2:6] = np.inf
+    logits[0, 0, 7, 7] = np.nan
+    rows = taps(8, 20)
+    with np.errstate(invalid="ignore"):
+        resampled = in_order_of_the_kernel(logits, rows, rows)
+    wanted = (resampled[:, 1] > resampled[:, 0]).astype(np.uint8)  # as the kernel compares: NaN is not larger
+    np.testing.assert_array_equal(native.argmax_resampled(logits, rows, rows), wanted)
+
+
 def test_the_first_of_equal_classes_wins():
     assert not native.argmax_resampled(np.zeros((1, 3, 4, 4), np.float32), taps(4, 9), taps(4, 2)).any()
 

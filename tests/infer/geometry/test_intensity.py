@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mona_infer import InputError, Volume
-from mona_infer.geometry.intensity import intensity_range, normalise
+from mona_infer.geometry.intensity import contrast_of, intensity_range, normalise
 from mona_infer.task import Intensity
 
 AFFINE = np.diag([1.0, 1.0, 8.0, 1.0])
@@ -48,3 +48,12 @@ def test_voxels_that_are_no_numbers_are_named(rule, odd):
     voxels[1, 1, 1] = odd
     with pytest.raises(InputError, match=r"scan\.nii has voxels that are NaN or infinite"):
         intensity_range(Volume(voxels, AFFINE, source="scan.nii"), rule)
+
+
+@pytest.mark.parametrize("ends", [(0, 100), (1, 99), (0.5, 98.7), (2.3, 50)])
+def test_contrast_is_numpys_percentiles_bit_for_bit(ends):
+    rng = np.random.default_rng(5)
+    for shape in ((1, 1, 1), (1, 1, 2), (3, 7, 11), (10, 31, 30)):
+        pictures = rng.random(shape, np.float32)
+        for shown in (pictures, np.round(20 * pictures) / np.float32(20), 1e-3 * pictures - 5):
+            assert contrast_of(shown.astype(np.float32), ends) == tuple(np.percentile(shown.astype(np.float32), ends))

@@ -6,8 +6,7 @@ from helpers.orientations import TURNS, restored
 from scipy import ndimage
 
 from mona_infer.geometry.slicing import slicing
-from mona_infer.segmenting.components import extents, keep_largest
-from mona_infer.segmenting.holes import fill_holes
+from mona_kernels.native import fill_holes, keep_largest, slice_counts
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -67,18 +66,48 @@ def test_of_pieces_of_one_size_the_same_is_kept_in_all_48_orders():
     mask[1:3, 1:3, 1:3] = mask[4:6, 1:3, 1:3] = mask[1:3, 5:7, 6:8] = 1
     view = slicing(affine, "stack").view
     kept = mask.copy()
-    keep_largest(kept, view=view)
+    keep_largest(view(kept))
     assert kept.sum() == 8
     for axes, flips in TURNS:
         stored, turned = restored(mask, affine, axes, flips)
         found = np.array(stored, order="F")
-        keep_largest(found, view=slicing(turned, "stack").view)
+        keep_largest(slicing(turned, "stack").view(found))
         np.testing.assert_array_equal(found, restored(kept, affine, axes, flips)[0])
 
 
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_the_box_of_each_class(order):
-    mask = np.zeros((7, 8, 9), np.uint16, order=order)
-    mask[2, 3, 4] = mask[4, 3, 8] = 300
-    mask[0, 0, 0] = 1
-    assert extents(mask) == {1: (slice(0, 1),) * 3, 300: (slice(2, 5), slice(3, 4), slice(4, 9))}
+def views(seed, shapes=((1, 1, 1), (1, 5, 9), (4, 1, 7), (3, 40, 1), (6, 9, 33), (5, 21, 8))):
+    """Label maps as a scan may be stored, axes in any order and any of them flipped, both dtypes."""
+    rng = np.random.default_rng(seed)
+    for shape in shapes:
+        for kind in (np.uint8, np.uint16):
+            axes = rng.permutation(3)
+            stored = rng.choice([0, 1, 2, 5], [shape[a] for a in axes], p=[0.45, 0.35, 0.1, 0.1]).astype(kind)
+            yield np.flip(stored.transpose(np.argsort(axes)), np.nonzero(rng.integers(0, 2, 3))[0])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_post_processing_of_any_order_is_that_of_a_plain_copy(seed):
+    for view in views(seed):
+        plain = np.ascontiguousarray(view)
+        keep_largest(plain, (1, 5))
+        keep_largest(view, (1, 5))
+        np.testing.assert_array_equal(view, plain)
+        wanted = plain.copy()
+        for plane in wanted:
+            plane[ndimage.binary_fill_holes(plane == 1) & (plane == 0)] = 1
+        fill_holes(view, 1, threads=2)
+        np.testing.assert_array_equal(view, wanted)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_voxels_of_each_class_in_each_slice(seed):
+    for view in views(seed):
+        wanted = [[(plane == label).sum() for label in (5, 1, 300)] for plane in view]
+        np.testing.assert_array_equal(slice_counts(view, (5, 1, 300)), wanted)
+
+
+def test_what_is_no_label_map_is_refused():
+    for wrong in (np.zeros((2, 3, 4), np.int32), np.zeros((2, 3), np.uint8)):
+        for call in (lambda m: keep_largest(m), lambda m: fill_holes(m, 1), lambda m: slice_counts(m, [1])):
+            with pytest.raises(ValueError, match="expected a uint8 or uint16 label map"):
+                call(wrong)
