@@ -48,7 +48,7 @@ def doctor(
 
 
 def examine() -> list[Finding]:
-    return [_python(), _kernels(), *_onnx_runtime(), *_other_engines(), *_training(), _codecs(), _highdicom()]
+    return [_python(), _kernels(), *_onnx_runtime(), *_other_engines(), *_training(), _codecs(), _highdicom(), _niivue()]
 
 
 def _python() -> Finding:
@@ -131,6 +131,14 @@ def _highdicom() -> Finding:
     if installed:
         return Finding("highdicom", "ok", f"{installed}, masks can be written as DICOM-SEG")
     return Finding("highdicom", "missing", "only to write masks as DICOM-SEG", _install("dicom-seg", "highdicom"))
+
+
+def _niivue() -> Finding:
+    from mona_infer.viewing import niivue
+
+    if niivue.library() is not None:
+        return Finding("NiiVue", "ok", f"{niivue.VERSION}, pages show slices and 3-D")
+    return Finding("NiiVue", "missing", "pages show plain 2-D slices; fetched with npm", niivue.fetch_command())
 
 
 def _install(extra: str, package: str) -> str:

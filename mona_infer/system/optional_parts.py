@@ -39,12 +39,16 @@ def install_command(*needed: str) -> str:
 
     It names the packages, not mona's extra, so that it works for a clone as well as for a wheel.
     """
+    return f"{this_python()} -m pip install " + " ".join(f'"{requirement}"' for requirement in needed)
+
+
+def this_python() -> str:
+    """What a user types to run the Python that runs mona."""
     import shutil
 
     found = shutil.which("python")
     activated = found is not None and Path(found).parent == Path(sys.executable).parent
-    python = "python" if activated else sys.executable or "python"
-    return f"{python} -m pip install " + " ".join(f'"{requirement}"' for requirement in needed)
+    return "python" if activated else sys.executable or "python"
 
 
 def require(command: str, *modules: str) -> None:
