@@ -60,9 +60,11 @@ export const api = {
   caseFile: (name, what, query = "") => bytes(`api/cases/${named(name)}/${what}${query}`, { cache: "no-store" }),
   caseThumbnail: (entry) => address(entry.thumbnail ?? `api/cases/${named(entry.name)}/thumbnail.png`),
   saveLabel: (name, body) =>
-    request(`api/cases/${named(name)}/label`, {
+    json(`api/cases/${named(name)}/label`, {
       method: "PUT", body, headers: { "Content-Type": "application/octet-stream" },
     }),
+  scans: () => json("api/scans"),
+  scan: (id) => json(`api/scans/${named(id)}`),
   scanImage: (id) => bytes(`api/scans/${named(id)}/image`),
   scanMask: (id) => bytes(`api/scans/${named(id)}/mask?format=nii.gz`, { cache: "no-store" }),
   scanMaskAddress: (id, format) => address(`api/scans/${named(id)}/mask?format=${named(format)}`),

@@ -1,8 +1,9 @@
 // The classes of the model: the page counts them 0, 1, 2, ... whatever their ids in files are, so that a mask is bytes.
 
-/** `{id, name, rgb}` of each class, the background first. */
-export function classesOf(info) {
-  const listed = (info.model?.classes ?? info.dataset?.classes ?? []).map((entry) => ({
+/** `{id, name, rgb}` of each class, the background first: those of the model, or of the data set. */
+export function classesOf(info, first = "model") {
+  const given = first === "model" ? info.model?.classes : info.dataset?.classes;
+  const listed = (given ?? info.model?.classes ?? info.dataset?.classes ?? []).map((entry) => ({
     id: entry.id, name: entry.name, rgb: rgb(entry.color ?? entry.colour),
   }));
   const background = listed.find((entry) => entry.id === 0) ?? { id: 0, name: "background", rgb: [0, 0, 0] };

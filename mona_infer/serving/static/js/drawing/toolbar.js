@@ -5,7 +5,7 @@ import { slider } from "../parts/pane.js";
 
 const TOOLS = [
   ["pen", "Pen", "p", "Paint the chosen class"],
-  ["fill", "Outline and fill", "f", "Draw around an area: it is filled"],
+  ["fill", "Fill area", "f", "Draw around an area: it is filled"],
   ["erase", "Erase", "e", "Rub out any class"],
   ["piece", "Remove piece", "r", "Click a separate piece to remove it whole"],
   ["look", "Look", "l", "Move through the scan without drawing"],

@@ -41,7 +41,7 @@ class CasePage {
     if (this.signal.aborted) return;
     this.image = image;
     const ids = [label, prediction].map((mask) => mask && labels(mask, readHeader(mask)));
-    this.classes = withIdsOf(ids[0] ?? [], classesOf({ model: this.info.dataset?.classes ? this.info.dataset : this.info.model }));
+    this.classes = ids.reduce((classes, found) => withIdsOf(found ?? [], classes), classesOf(this.info, "dataset"));
     [this.label, this.prediction] = ids.map((found) => found && toNumbers(found, this.classes));
     const header = readHeader(image);
     this.voxelMl = header.spacing.reduce((product, side) => product * side) / 1000;
@@ -81,7 +81,7 @@ class CasePage {
     const { entry } = this;
     const [text, kind] = LABELLED[entry.labelled];
     const doubt = doubtWords(entry.doubt);
-    replace(this.state, el("span", { class: `badge ${kind}` }, text), doubt && el("span", { class: `badge ${doubt[1]}` }, doubt[0]),
+    replace(this.state, el("span", { class: `badge ${kind}` }, text), entry.test && el("span", { class: "badge quiet" }, "Test scan"), doubt && el("span", { class: `badge ${doubt[1]}` }, doubt[0]),
       entry.patient && entry.patient !== entry.name ? el("span", { class: "badge quiet" }, `Patient ${entry.patient}`) : null);
   }
 
@@ -150,7 +150,8 @@ class CasePage {
     this.save.disabled = true;
     const drawn = session.history.current.slice();
     try {
-      await api.saveLabel(entry.name, await zipped(labelFile(this.image, toIds(drawn, this.classes))));
+      const saved = await api.saveLabel(entry.name, await zipped(labelFile(this.image, toIds(drawn, this.classes))));
+      if (saved.scores) entry.scores = saved.scores; // of the prediction, against the label as it is now
     } catch (error) {
       this.save.disabled = false;
       say(`Not saved. ${explained(error)}`, "bad");

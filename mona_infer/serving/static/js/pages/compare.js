@@ -50,7 +50,7 @@ async function compare(place, { info, signal, reload }, { name, run }) {
   const bar = progressBar("Comparing");
   replace(place, el("section", { class: "card working" }, bar.node));
   try {
-    const classes = classesOf(info);
+    const classes = classesOf(info, "dataset");
     const image = await unzipped(await api.caseFile(name, "image"));
     const masks = [];
     for (const model of [...new Set([before, run])].filter(Boolean)) {

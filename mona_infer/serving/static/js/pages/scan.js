@@ -6,9 +6,10 @@ import { follow } from "../core/jobs.js";
 import { labels, readHeader, unzipped } from "../core/nifti.js";
 import { link } from "../core/router.js";
 import { bytes, stateWord, waitingWords } from "../core/words.js";
+import { ask } from "../parts/dialog.js";
 import { dropZone } from "../parts/dropzone.js";
 import { legend } from "../parts/legend.js";
-import { explained, problem } from "../parts/notice.js";
+import { explained, problem, say } from "../parts/notice.js";
 import { viewPane } from "../parts/pane.js";
 import { progressBar } from "../parts/progress.js";
 import { report } from "../parts/report.js";
@@ -28,22 +29,24 @@ function start(main, info, signal) {
   earlier(document.getElementById("earlier"));
 }
 
-/** Scans segmented before: jobs survive a reload of the page and a restart of the server. */
+/** Scans sent before: they survive a reload of the page and a restart of the server. */
 async function earlier(place) {
+  let scans;
   let jobs;
   try {
-    jobs = (await api.jobs()).filter((job) => job.kind === "segment" && scanOf(job) && job.state !== "cancelled");
+    [scans, jobs] = await Promise.all([api.scans(), api.jobs()]);
   } catch {
-    return; // the header says that the server is away
+    return; // whatever is done next says what is wrong
   }
-  if (!jobs.length) return;
-  const rows = jobs.sort((a, b) => (a.created < b.created ? 1 : -1)).slice(0, 8).map((job) =>
-    el("li", {}, el("a", { href: link("scan", scanOf(job), job.id) }, nameOf(job)), el("span", { class: `state ${job.state}` }, stateWord(job.state))));
+  if (!scans.length) return;
+  const latest = new Map(jobs.filter((job) => job.kind === "segment").map((job) => [job.about.scan, job]));
+  const rows = scans.slice(-8).reverse().map((scan) => {
+    const job = latest.get(scan.id);
+    return el("li", {}, el("a", { href: link("scan", scan.id, ...(job ? [job.id] : [])) }, scan.name),
+      el("span", { class: `state ${job?.state ?? ""}` }, job ? stateWord(job.state) : "Not segmented"));
+  });
   replace(place, el("h2", {}, "Earlier scans"), el("ul", { class: "plain-list" }, rows));
 }
-
-const scanOf = (job) => job.about?.scan ?? null;
-const nameOf = (job) => job.about?.name ?? job.result?.case ?? "Scan";
 
 async function send(main, info, signal, file) {
   const bar = progressBar(`Sending ${file.name}`);
@@ -54,7 +57,6 @@ async function send(main, info, signal, file) {
   signal.addEventListener("abort", () => stop.abort());
   try {
     const scan = await upload(file, (share) => bar.set(share < 1 ? `Sending ${bytes(file.size)}` : "Reading the scan", share < 1 ? share : null), stop.signal);
-    remember(scan);
     const job = await api.start({ kind: "segment", scan: scan.id });
     if (!signal.aborted) location.hash = link("scan", scan.id, job.id);
   } catch (error) {
@@ -68,27 +70,22 @@ function waiting(name, bar, ...buttons) {
   return el("section", { class: "card working" }, el("h1", {}, name), bar.node, el("div", { class: "row end" }, buttons));
 }
 
-const remember = (scan) => sessionStorage.setItem(`scan-${scan.id}`, JSON.stringify(scan));
-const recalled = (id) => JSON.parse(sessionStorage.getItem(`scan-${id}`) ?? "{}");
-
 async function resultOf(main, info, signal, id, jobId) {
-  const scan = recalled(id);
-  const name = scan.name ?? "Scan";
-  const bar = progressBar(`Segmenting ${name}`);
-  const cancel = el("button", { type: "button", on: { click: () => api.cancel(jobId).catch((error) => main.prepend(problem(explained(error)))) } }, "Cancel");
-  bar.set("Waiting", null);
-  replace(main, waiting(name, bar, cancel));
-  let job;
+  const bar = progressBar("Segmenting");
   try {
-    job = await follow(jobId, (now) => told(bar, now), signal);
+    let scan = await api.scan(id);
+    const cancel = el("button", { type: "button", on: { click: () => api.cancel(jobId).catch((error) => say(explained(error), "bad")) } }, "Cancel");
+    bar.set("Waiting", null);
+    replace(main, waiting(scan.name, bar, cancel));
+    const job = await follow(jobId ?? (await api.start({ kind: "segment", scan: id })).id, (now) => told(bar, now), signal);
+    if (signal.aborted) return;
+    if (job.state === "cancelled") throw new Error("This was cancelled.");
+    if (job.state !== "done") throw new Error(job.message || "The scan could not be segmented.");
+    scan = await api.scan(id);
+    await show(main, info, signal, scan);
   } catch (error) {
-    replace(main, problem(explained(error), again()));
-    return;
+    if (!signal.aborted) replace(main, problem(explained(error), again()));
   }
-  if (signal.aborted) return;
-  if (job.state === "done") await show(main, info, signal, id, job, { ...scan, name: scan.name ?? nameOf(job) });
-  else if (job.state === "cancelled") replace(main, problem("This was cancelled.", again()));
-  else replace(main, problem(job.message || "The scan could not be segmented.", again()));
 }
 
 function told(bar, job) {
@@ -98,9 +95,9 @@ function told(bar, job) {
 
 const again = () => el("a", { class: "button", href: "#/" }, "Segment another scan");
 
-async function show(main, info, signal, id, job, scan) {
+async function show(main, info, signal, scan) {
   const classes = classesOf(info);
-  const [image, maskFile] = (await Promise.all([api.scanImage(id), api.scanMask(id)].map((file) => file.then(unzipped))));
+  const [image, maskFile] = (await Promise.all([api.scanImage(scan.id), api.scanMask(scan.id)].map((file) => file.then(unzipped))));
   if (signal.aborted) return;
   const maskHeader = readHeader(maskFile);
   const pane = await viewPane(classes);
@@ -116,18 +113,32 @@ async function show(main, info, signal, id, job, scan) {
     el("div", { class: "workspace" }, pane.node,
       el("aside", { class: "side", "aria-label": "Result" },
         el("section", {}, el("h2", {}, "Structures"), key.node),
-        report(job.result ?? {}, classes),
-        downloads(id, scan, job))));
+        report(scan.segmented.report ?? {}),
+        downloads(info, scan), forget(scan))));
   signal.addEventListener("abort", () => pane.close());
   await pane.show(image);
   showFrame(0);
   main.dataset.shown = "scan";
 }
 
-function downloads(id, scan, job) {
-  const dicom = scan.dicom ?? job.result?.dicom ?? false;
-  const formats = [["nii.gz", "NIfTI", "for most programs"], ["seg.nrrd", "Segmentation NRRD", "for 3D Slicer"],
-    ...(dicom ? [["dcm", "DICOM-SEG", "for a PACS"]] : [])];
+function downloads(info, scan) {
+  const formats = [["nii.gz", "NIfTI", "most programs"], ["seg.nrrd", "Segmentation NRRD", "3D Slicer"],
+    ...(scan.dicom && info.dicom_seg ? [["dcm", "DICOM-SEG", "a PACS"]] : [])];
   return el("section", {}, el("h2", {}, "Download the mask"), el("ul", { class: "downloads" }, formats.map(([format, name, use]) =>
-    el("li", {}, el("a", { href: api.scanMaskAddress(id, format), download: "" }, icon("download"), el("span", {}, name), el("small", {}, use))))));
+    el("li", {}, el("a", { href: api.scanMaskAddress(scan.id, format), download: "" }, icon("download"), el("span", {}, name), el("small", {}, use))))));
+}
+
+function forget(scan) {
+  const button = el("button", { type: "button" }, "Delete this scan from the server");
+  button.addEventListener("click", async () => {
+    if ((await ask("Delete this scan?", "The scan and its mask are removed from the server. Your own file stays where it is.",
+      [["yes", "Delete", "primary"], ["no", "Keep"]])) !== "yes") return;
+    try {
+      await api.deleteScan(scan.id);
+      location.hash = "#/";
+    } catch (error) {
+      say(explained(error), "bad");
+    }
+  });
+  return el("div", { class: "stack" }, button);
 }

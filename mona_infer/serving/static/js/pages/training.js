@@ -17,10 +17,9 @@ const PRESETS = {
 const RATIOS = [["", "All labels"], ["0.5", "Half of them"], ["0.2", "20 %"], ["0.1", "10 %"], ["0.05", "5 %"]];
 
 export async function trainingPage(main, { info, signal, reload }) {
-  if (!info.dataset || !info.training) {
-    replace(main, el("h1", {}, "Training"), problem(info.dataset
-      ? "This installation cannot train: the training part of mona is missing. `mona doctor` on the server shows the command that installs it."
-      : "No data set is open. Start `mona serve FOLDER` with the folder of your scans to train on them."));
+  const why = cannot(info);
+  if (why) {
+    replace(main, el("h1", {}, "Training"), problem(why));
     return;
   }
   const now = el("section", { class: "card", hidden: true });
@@ -31,6 +30,15 @@ export async function trainingPage(main, { info, signal, reload }) {
   form(page), now, runs);
   await Promise.all([resume(page), showRuns(page)]);
   main.dataset.shown = "training";
+}
+
+function cannot(info) {
+  if (!info.dataset) return "No data set is open. Start `mona serve FOLDER` with the folder of your scans to train on them.";
+  if (info.dataset.trains === false) {
+    return "This folder has no dataset.json, so mona cannot train on it. `mona data check FOLDER` says what a data set needs.";
+  }
+  if (!info.training) return "This installation cannot train: `mona doctor` on the server shows the command that installs the training part.";
+  return null;
 }
 
 function form(page) {

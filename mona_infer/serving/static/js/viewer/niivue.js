@@ -21,7 +21,7 @@ export class NiivueViewer extends Emitter {
     stage.append(this.canvas);
     const niivue = new library.Niivue({
       backColor: [0, 0, 0, 1], crosshairColor: [0.45, 0.75, 1, 0.5], fontColor: [0.75, 0.8, 0.85, 1], crosshairWidth: 1,
-      isRadiologicalConvention: true, dragAndDropEnabled: false, loadingText: "", logLevel: "error",
+      isRadiologicalConvention: true, sagittalNoseLeft: true, dragAndDropEnabled: false, loadingText: "", logLevel: "error",
       multiplanarShowRender: library.SHOW_RENDER.NEVER, multiplanarPadPixels: 4, isColorbar: false,
       clipPlaneHotKey: "", cycleClipPlaneHotKey: "", viewModeHotKey: "", // the page has its own keys
     });

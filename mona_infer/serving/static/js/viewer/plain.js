@@ -4,8 +4,8 @@ import { readHeader, voxels } from "../core/nifti.js";
 import { stackAxis, toFile, toWorld, worldOrder } from "../core/world.js";
 import { Emitter } from "./emitter.js";
 
-// Of a slice along each world axis: which world axes run across and down the screen, as in radiology (the patient's
-// right is on the left, head or front is up).  Both run against the axis, but for the front in a sagittal slice.
+// Of a slice along each world axis: which world axes lie across and down the screen.  Both run against it, as in
+// radiology: the patient's right is on the left, head or front is up, and in a sagittal slice the front is left.
 const SCREEN = { 0: { across: 1, down: 2 }, 1: { across: 0, down: 2 }, 2: { across: 0, down: 1 } };
 
 export class PlainViewer extends Emitter {
@@ -93,11 +93,10 @@ export class PlainViewer extends Emitter {
     const picture = new ImageData(columns, rows);
     const [low, high] = this.window ?? [0, 1];
     const scale = 255 / (high - low || 1);
-    const turned = this.axis !== 0; // the front of a sagittal slice is on the right already
     for (let row = 0; row < rows; row += 1) {
       for (let column = 0; column < columns; column += 1) {
         const place = this.slice * strides[this.axis] + (rows - 1 - row) * strides[down]
-          + (turned ? columns - 1 - column : column) * strides[across];
+          + (columns - 1 - column) * strides[across];
         const grey = (this.image[place] - low) * scale;
         const id = this.ids ? this.ids[place] : 0;
         const share = id && !this.hidden.has(id) ? this.opacity : 0;
