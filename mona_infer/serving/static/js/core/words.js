@@ -20,12 +20,10 @@ export const LABELLED = {
   none: ["Not labelled", "quiet"], given: ["Labelled", "good"], corrected: ["Corrected here", "good"],
 };
 
-/** How much a prediction should be doubted, in words: a number alone tells a reader little. */
-export function doubtWords(doubt) {
+/** The least certain class of a prediction, and how it reads: the server's doubt is 1 less that certainty. */
+export function certainty(doubt) {
   if (doubt === null || doubt === undefined) return null;
-  if (doubt >= 0.66) return ["Look at this first", "bad"];
-  if (doubt >= 0.33) return ["Worth a look", "warn"];
-  return ["Looks sure", "good"];
+  return [`Certainty ${percent(1 - doubt)}`, doubt >= 0.3 ? "bad" : doubt >= 0.15 ? "warn" : "good"];
 }
 
 const STATES = {

@@ -5,7 +5,7 @@ import { el, icon, replace } from "../core/dom.js";
 import { follow } from "../core/jobs.js";
 import { labelFile, labels, readHeader, unzipped, zipped } from "../core/nifti.js";
 import { guardWith, link } from "../core/router.js";
-import { count, doubtWords, LABELLED, score } from "../core/words.js";
+import { certainty, count, LABELLED, ml, score } from "../core/words.js";
 import { DrawingSession } from "../drawing/session.js";
 import { drawingKey, toolbar } from "../drawing/toolbar.js";
 import { ask } from "../parts/dialog.js";
@@ -80,7 +80,7 @@ class CasePage {
   #badges() {
     const { entry } = this;
     const [text, kind] = LABELLED[entry.labelled];
-    const doubt = doubtWords(entry.doubt);
+    const doubt = certainty(entry.doubt);
     replace(this.state, el("span", { class: `badge ${kind}` }, text), entry.test && el("span", { class: "badge quiet" }, "Test scan"), doubt && el("span", { class: `badge ${doubt[1]}` }, doubt[0]),
       entry.patient && entry.patient !== entry.name ? el("span", { class: "badge quiet" }, `Patient ${entry.patient}`) : null);
   }
@@ -88,10 +88,9 @@ class CasePage {
   #sideChoices() {
     const choices = [["label", "Label"], ["prediction", "Prediction"], ["none", "Scan only"]].filter(([what]) => what === "none" || this[what]);
     this.choice = segmented("Mask shown", choices, "none", (what) => this.#choose(what));
-    const { warnings, scores } = this.entry;
+    const { warnings } = this.entry;
     replace(this.side, el("h2", {}, "Shown"), this.choice.node,
-      warnings?.length ? el("ul", { class: "warnings" }, warnings.map((text) => el("li", {}, icon("warn"), el("span", {}, text)))) : null,
-      scores && el("p", { class: "quiet" }, "DSC of the prediction: ", Object.entries(scores).map(([name, value]) => `${name} ${score(value?.dsc ?? value)}`).join(", ")));
+      warnings?.length ? el("ul", { class: "warnings" }, warnings.map((text) => el("li", {}, icon("warn"), el("span", {}, text)))) : null);
   }
 
   #actionButtons() {
@@ -110,7 +109,9 @@ class CasePage {
   }
 
   #volumes(numbers) {
-    this.legend.setVolumes(numbers && counts(numbers, this.classes).map((n) => n * this.voxelMl));
+    const scores = this.shown === "prediction" && !this.session?.active && this.entry.scores;
+    this.legend.set(numbers ? [["Volume", counts(numbers, this.classes).map((n) => ml(n * this.voxelMl))],
+      ...(scores ? [["DSC", this.classes.map(({ name }) => score(scores[name]))]] : [])] : []);
   }
 
   #begin() {

@@ -1,20 +1,21 @@
 // The data set as a grid of cases: doubtful first, with filters and a search.
 import { api } from "../core/api.js";
 import { el, icon, replace } from "../core/dom.js";
-import { follow } from "../core/jobs.js";
+import { ended } from "../core/jobs.js";
 import { link } from "../core/router.js";
-import { count, doubtWords, LABELLED } from "../core/words.js";
+import { count, certainty, LABELLED } from "../core/words.js";
 import { explained, problem, say } from "../parts/notice.js";
 import { progressBar } from "../parts/progress.js";
 import { segmented } from "../parts/pane.js";
 
 const AT_ONCE = 60; // cards that are added while scrolling
+const LOOK = 700; // ms between looks at the queue
 const FILTERS = {
   all: ["All", () => true],
   unlabelled: ["To label", (entry) => entry.labelled === "none"],
   labelled: ["Labelled", (entry) => entry.labelled !== "none"],
   corrected: ["Corrected", (entry) => entry.labelled === "corrected"],
-  doubtful: ["Doubtful", (entry) => (entry.doubt ?? 0) >= 0.33 || entry.warnings?.length],
+  doubtful: ["Doubtful", (entry) => (entry.doubt ?? 0) >= 0.15 || entry.warnings?.length],
 };
 const remembered = { filter: "all", search: "", order: "doubt" };
 
@@ -90,7 +91,7 @@ function fillGrid(grid, summary, cases, signal) {
 }
 
 function card(entry) {
-  const doubt = doubtWords(entry.doubt);
+  const doubt = certainty(entry.doubt);
   const [labelled, kind] = LABELLED[entry.labelled] ?? LABELLED.none;
   const picture = el("img", { src: api.caseThumbnail(entry), alt: "", loading: "lazy", width: 192, height: 192 });
   picture.addEventListener("error", () => picture.classList.add("broken"));
@@ -102,33 +103,48 @@ function card(entry) {
       entry.warnings?.length ? el("span", { class: "badge warn", title: entry.warnings.join("; ") }, icon("warn"), count(entry.warnings.length, "warning")) : null)));
 }
 
-/** Predict every case that has no prediction yet, one job each: the queue has one worker and may be cancelled. */
+/** Predict what has no prediction yet.  The jobs wait on the server, so the reader may leave this page. */
 function predictAll(cases, reload, signal) {
   const missing = cases.filter((entry) => !entry.predicted);
-  if (!missing.length) return null;
   const place = el("div", { class: "row" });
-  const button = el("button", { type: "button", class: "primary" }, `Predict ${count(missing.length, "case")}`);
-  button.addEventListener("click", async () => {
-    const bar = progressBar("Predicting");
-    let stopped = false;
-    replace(place, bar.node, el("button", { type: "button", on: { click: () => { stopped = true; } } }, "Stop"));
-    let failed = 0;
-    for (const [done, entry] of missing.entries()) {
-      if (stopped || signal.aborted) break;
-      bar.set(`Predicting ${entry.name}`, done / missing.length);
+  const offer = () => {
+    const button = el("button", { type: "button", class: "primary" }, `Predict ${count(missing.length, "case")}`);
+    button.addEventListener("click", async () => {
+      button.disabled = true;
       try {
-        const job = await api.start({ kind: "segment-case", case: entry.name });
-        const { state } = await follow(job.id, () => {}, signal);
-        failed += state === "failed";
+        for (const entry of missing) await api.start({ kind: "segment-case", case: entry.name });
       } catch (error) {
         say(explained(error), "bad");
-        break;
       }
-    }
-    if (signal.aborted) return;
-    if (failed) say(`${count(failed, "case")} could not be predicted. Open them to see why.`, "bad");
-    reload();
-  });
-  replace(place, button);
+      watchQueue(place, reload, signal);
+    });
+    replace(place, missing.length > 0 && button);
+  };
+  api.jobs().then((jobs) => (jobs.some(pending) ? watchQueue(place, reload, signal) : offer()), offer);
   return place;
+}
+
+const pending = (job) => job.kind === "segment-case" && !ended(job);
+
+async function watchQueue(place, reload, signal) {
+  const bar = progressBar("Predicting");
+  const stop = el("button", { type: "button" }, "Stop");
+  const left = async () => (await api.jobs()).filter(pending);
+  stop.addEventListener("click", async () => {
+    stop.disabled = true;
+    await Promise.allSettled((await left()).map((job) => api.cancel(job.id)));
+  });
+  replace(place, bar.node, stop);
+  let most = 0;
+  try {
+    for (let jobs = await left(); jobs.length && !signal.aborted; jobs = await left()) {
+      most = Math.max(most, jobs.length);
+      const now = jobs.find((job) => job.state === "running") ?? jobs[0];
+      bar.set(`Predicting ${now.case}`, 1 - jobs.length / most);
+      await new Promise((resolve) => setTimeout(resolve, LOOK));
+    }
+  } catch (error) {
+    say(explained(error), "bad");
+  }
+  if (!signal.aborted) reload();
 }

@@ -5,14 +5,14 @@ import { el, icon, replace } from "../core/dom.js";
 import { follow } from "../core/jobs.js";
 import { labels, readHeader, unzipped } from "../core/nifti.js";
 import { link } from "../core/router.js";
-import { bytes, stateWord, waitingWords } from "../core/words.js";
+import { bytes, ml, stateWord, waitingWords } from "../core/words.js";
 import { ask } from "../parts/dialog.js";
 import { dropZone } from "../parts/dropzone.js";
 import { legend } from "../parts/legend.js";
 import { explained, problem, say } from "../parts/notice.js";
 import { viewPane } from "../parts/pane.js";
 import { progressBar } from "../parts/progress.js";
-import { report } from "../parts/report.js";
+import { columns, meaning, report } from "../parts/report.js";
 
 export async function scanPage(main, { info, signal }, id = null, job = null) {
   if (id) await resultOf(main, info, signal, id, job);
@@ -39,7 +39,7 @@ async function earlier(place) {
     return; // whatever is done next says what is wrong
   }
   if (!scans.length) return;
-  const latest = new Map(jobs.filter((job) => job.kind === "segment").map((job) => [job.about.scan, job]));
+  const latest = new Map(jobs.filter((job) => job.kind === "segment").map((job) => [job.scan, job]));
   const rows = scans.slice(-8).reverse().map((scan) => {
     const job = latest.get(scan.id);
     return el("li", {}, el("a", { href: link("scan", scan.id, ...(job ? [job.id] : [])) }, scan.name),
@@ -97,6 +97,7 @@ const again = () => el("a", { class: "button", href: "#/" }, "Segment another sc
 
 async function show(main, info, signal, scan) {
   const classes = classesOf(info);
+  const result = scan.segmented.report ?? {};
   const [image, maskFile] = (await Promise.all([api.scanImage(scan.id), api.scanMask(scan.id)].map((file) => file.then(unzipped))));
   if (signal.aborted) return;
   const maskHeader = readHeader(maskFile);
@@ -106,14 +107,14 @@ async function show(main, info, signal, scan) {
     const numbers = toNumbers(labels(maskFile, maskHeader, frame), classes);
     pane.viewer.setMask(numbers);
     const voxel = maskHeader.spacing.reduce((product, side) => product * side) / 1000;
-    key.setVolumes(counts(numbers, classes).map((n) => n * voxel));
+    key.set([["Volume", counts(numbers, classes).map((n) => ml(n * voxel))], ...columns(result, frame, classes)]);
   };
   pane.onFrame = showFrame;
   replace(main, el("div", { class: "title-row" }, el("h1", {}, scan.name), again()),
     el("div", { class: "workspace" }, pane.node,
       el("aside", { class: "side", "aria-label": "Result" },
-        el("section", {}, el("h2", {}, "Structures"), key.node),
-        report(scan.segmented.report ?? {}),
+        el("section", {}, el("h2", {}, "Structures"), key.node, meaning()),
+        report(result),
         downloads(info, scan), forget(scan))));
   signal.addEventListener("abort", () => pane.close());
   await pane.show(image);

@@ -92,7 +92,7 @@ async function watch(page, id) {
   let begun = null;
   try {
     const job = await follow(id, (state) => {
-      begun ??= state.started ? new Date(state.started * 1000) : null;
+      begun ??= state.started ? new Date(state.started) : null;
       const spent = begun ? (Date.now() - begun) / 1000 : 0;
       const left = state.progress > 0.02 && spent > 5 ? `, about ${duration((spent * (1 - state.progress)) / state.progress)} left` : "";
       if (state.state === "waiting") bar.set(waitingWords(state.queue ?? 0), null);

@@ -1,15 +1,13 @@
-// The numbers of a segmented case and what they mean: what `mona segment --json` writes of it.
+// What is known of a segmented case and what it means: the report that `mona segment --json` writes.
 import { el, icon } from "../core/dom.js";
-import { ml, percent } from "../core/words.js";
+import { ml, percent, score } from "../core/words.js";
 
 export function report(result) {
   const warnings = result.warnings ?? [];
-  const frames = result.frames ?? (result.classes ? [result] : []);
   return [
     el("section", {}, el("h2", {}, "What to check"), warnings.length
       ? el("ul", { class: "warnings" }, warnings.map((text) => el("li", {}, icon("warn"), el("span", {}, sentence(text)))))
       : el("p", { class: "row good-words" }, icon("check"), "Nothing unusual: this scan looks like those the model was trained on.")),
-    frames.length === 1 ? numbers(frames[0]) : null,
     result.cine ? beat(result.cine) : null,
   ];
 }
@@ -19,18 +17,21 @@ function sentence(text) {
   return whole.charAt(0).toUpperCase() + whole.slice(1) + (/[.!?]$/.test(whole) ? "" : ".");
 }
 
-function numbers(frame) {
-  const rows = Object.entries(frame.classes ?? {});
-  if (!rows.length) return null;
-  const scored = frame.scores && Object.values(frame.scores).some((score) => score);
-  return el("section", {}, el("h2", {}, "Numbers"),
-    el("table", {}, el("thead", {}, el("tr", {}, ["Structure", "Volume", "Certainty", scored ? "DSC" : null].map((name) => name && el("th", { scope: "col" }, name)))),
-      el("tbody", {}, rows.map(([name, entry]) => el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, ml(entry.ml)),
-        el("td", {}, entry.confidence === null ? "none found" : percent(entry.confidence)),
-        scored && el("td", {}, frame.scores[name]?.dsc?.toFixed(3) ?? "–"))))),
-    el("details", {}, el("summary", {}, "What these numbers mean"),
-      el("p", {}, "Volume is the number of voxels of a structure times the size of a voxel. Certainty is the model's own mean probability where it chose the structure; a low value is a reason to look, a high one no proof."),
-      scored && el("p", {}, "DSC compares with the label: 1 is a perfect overlap, 0 none.")));
+/** Columns for the legend beside the volumes: certainty, and DSC where there is a label. */
+export function columns(result, frame, classes) {
+  const entries = (result.frames ?? [result])[frame]?.classes;
+  const scores = (result.frames ?? [result])[frame]?.scores;
+  const by = (text) => classes.map(({ name }) => text(name));
+  return [
+    ...(entries ? [["Certainty", by((name) => (Number.isFinite(entries[name]?.confidence) ? percent(entries[name].confidence) : "–"))]] : []),
+    ...(scores ? [["DSC", by((name) => score(scores[name]?.dsc ?? scores[name]))]] : []),
+  ];
+}
+
+export function meaning(scored = false) {
+  return el("details", { class: "meaning" }, el("summary", {}, "What these numbers mean"),
+    el("p", {}, "Volume is the number of voxels of a structure times the size of a voxel. Certainty is the model's own mean probability where it chose the structure: a low value is a reason to look, a high one no proof."),
+    scored && el("p", {}, "DSC compares with the label: 1 is a perfect overlap, 0 none."));
 }
 
 function beat(cine) {
