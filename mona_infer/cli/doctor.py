@@ -48,7 +48,16 @@ def doctor(
 
 
 def examine() -> list[Finding]:
-    return [_python(), _kernels(), *_onnx_runtime(), *_other_engines(), *_training(), _codecs(), _highdicom(), _niivue()]
+    return [
+        _python(),
+        _kernels(),
+        *_onnx_runtime(),
+        *_other_engines(),
+        *_training(),
+        _codecs(),
+        _highdicom(),
+        _niivue(),
+    ]
 
 
 def _python() -> Finding:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import typer
 
+from mona_infer.cli.classes import class_names
 from mona_infer.errors import InputError
 from mona_infer.io.formats import stem
 from mona_infer.io.pairing import masks_in, match_cases
@@ -44,7 +45,7 @@ def evaluate(
 
     if definition not in DEFINITIONS:
         raise InputError(f"unknown --definition {definition!r}; choose {' or '.join(DEFINITIONS)}")
-    names = _class_names(classes)
+    names = class_names(classes)
     files = [Path(where) for where in (csv_path, json_path) if where and where != "-"]
     for path in files:
         check_writable(path)
@@ -67,13 +68,3 @@ def evaluate(
         print_report(report)
         if files:
             typer.echo(f"wrote {', '.join(map(str, files))}")
-
-
-def _class_names(text: str) -> dict[int, str]:
-    names = {}
-    for part in filter(None, text.split(",")):
-        label, _, name = part.partition("=")
-        if not label.strip().isdigit() or not 0 < int(label) < 65536:
-            raise InputError(f"expected --classes like 1=RV,2=Myo or 1,2, found {part!r}")
-        names[int(label)] = name.strip() or label.strip()
-    return names

@@ -23,6 +23,10 @@ EXAMPLES = {
         "mona evaluate masks labelsTr --classes 1=RV,2=Myo,3=LV --csv scores.csv",
         "mona evaluate masks labelsTr --tolerance 1 --json | jq .mean.dsc",
     ),
+    "view": (
+        "mona view scan.nii.gz mask.nii.gz",
+        "mona view scan.nii.gz mask.nii.gz --reference label.nii.gz --classes 1=RV,2=Myo,3=LV --out page.html",
+    ),
     "demo": ("mona demo", "mona demo --out demo --steps 200"),
     "doctor": ("mona doctor", "mona doctor --json"),
 }

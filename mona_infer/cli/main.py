@@ -24,6 +24,7 @@ COMMANDS = {
     "export": ("mona_train.cli.export:export", "Export a run as a model file, and check it against the run."),
     "segment": ("mona_infer.cli.segment:segment", "Segment a scan, or a folder of scans, with an exported model."),
     "evaluate": ("mona_infer.cli.evaluate:evaluate", "Measure masks against references: DSC, NSD, ASD, HD95."),
+    "view": ("mona_infer.cli.view:view", "Show a mask over its scan: one HTML page, for any browser, offline."),
     "data": ("mona_train.cli.data:app", "Prepare a data set, check it, show what is in it."),
     "demo": ("mona_train.cli.demo:demo", "Train on a small phantom, compare with supervised learning, draw a picture."),
     "doctor": ("mona_infer.cli.doctor:doctor", "Show what works on this machine, and how to install the rest."),

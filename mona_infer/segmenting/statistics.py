@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mona_infer.io.read import label_ids
 from mona_infer.segmenter import Segmentation
 from mona_infer.segmenting.report import ClassReport
+from mona_infer.task import LabelClass
 from mona_infer.volume import Volume
 
 if TYPE_CHECKING:
@@ -21,23 +24,36 @@ COLUMNS, MOST = 4, 12  # of a preview: tiles in a row, and of one scan
 
 def class_reports(segmentation: Segmentation) -> dict[str, ClassReport]:
     """Volume, areas and confidence of every class but the background."""
-    stack, mask = segmentation.stack, segmentation.mask
+    stack, classes = segmentation.stack, segmentation.stack.task.classes[1:]
+    return class_volumes(segmentation.mask, stack.slicing.view, stack.slicing.axes[0], classes, segmentation.confidence)
+
+
+def class_volumes(
+    mask: Volume,
+    view: Callable[[NDArray[Any]], NDArray[Any]],
+    slice_axis: int,
+    classes: Sequence[LabelClass],
+    confidence: Mapping[str, float] | None = None,
+) -> dict[str, ClassReport]:
+    """The same of any mask of label ids; `view` shows it slices first, `slice_axis` is their stored axis."""
     matrix = mask.affine[:3, :3]
-    _, rows, columns = stack.slicing.axes
+    rows, columns = (axis for axis in range(3) if axis != slice_axis)
     area = float(np.linalg.norm(np.cross(matrix[:, rows], matrix[:, columns])))  # mm2 of a pixel
     volume = abs(float(np.linalg.det(matrix)))  # mm3 of a voxel
-    view = stack.slicing.view(mask.voxels)
-    ids = [c.id for c in stack.task.classes]
-    counts = np.array([np.bincount(plane.ravel(), minlength=max(ids) + 1)[ids] for plane in view])  # slices classes
+    ids = [c.id for c in classes]
+    most = max(int(mask.voxels.max()), *ids) + 1
+    counts = np.array(
+        [np.bincount(plane.ravel(), minlength=most)[ids] for plane in view(mask.voxels)]
+    )  # slices classes
     reports = {}
-    for n, c in enumerate(stack.task.classes[1:], start=1):
-        confidence = segmentation.confidence.get(c.name, math.nan)
+    for n, c in enumerate(classes):
+        sure = (confidence or {}).get(c.name, math.nan)
         reports[c.name] = ClassReport(
             id=c.id,
             voxels=int(counts[:, n].sum()),
             ml=round(float(counts[:, n].sum()) * volume / 1000, 4),
             areas_mm2=[round(float(a) * area, 2) for a in counts[:, n]],
-            confidence=None if math.isnan(confidence) else round(confidence, 4),
+            confidence=None if math.isnan(sure) else round(sure, 4),
         )
     return reports
 

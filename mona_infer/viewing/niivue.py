@@ -64,7 +64,13 @@ def fetch() -> None:
         command = [npm, "pack", f"@niivue/niivue@{VERSION}", "--silent", "--ignore-scripts"]
         try:
             done = subprocess.run(
-                command, cwd=folder, env=os.environ | quick, capture_output=True, text=True, timeout=LONGEST, check=False
+                command,
+                cwd=folder,
+                env=os.environ | quick,
+                capture_output=True,
+                text=True,
+                timeout=LONGEST,
+                check=False,
             )
         except subprocess.TimeoutExpired:
             raise RuntimeError(f"npm did not answer within {LONGEST} seconds") from None
