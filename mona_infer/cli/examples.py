@@ -23,6 +23,11 @@ EXAMPLES = {
         "mona evaluate masks labelsTr --classes 1=RV,2=Myo,3=LV --csv scores.csv",
         "mona evaluate masks labelsTr --tolerance 1 --json | jq .mean.dsc",
     ),
+    "serve": (
+        "mona serve",
+        "mona serve path/to/Dataset042_Mine",
+        "mona serve Dataset042_Mine --host 0.0.0.0",
+    ),
     "demo": ("mona demo", "mona demo --out demo --steps 200"),
     "doctor": ("mona doctor", "mona doctor --json"),
 }

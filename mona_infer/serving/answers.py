@@ -50,7 +50,7 @@ class ScanAnswer(BaseModel):
     shape: list[int]
     spacing: list[float]
     dicom: bool
-    created: float
+    created: str
     segmented: dict[str, Any] = Field(description="model and report of the mask; empty without one")
 
 
@@ -75,16 +75,18 @@ class Created(BaseModel):
 class JobAnswer(BaseModel):
     id: str
     kind: str
-    about: dict[str, Any]
     state: Literal["waiting", "running", "done", "failed", "cancelled"]
     progress: float
-    message: str
-    created: float
-    started: float | None
-    ended: float | None
+    message: str = Field(description="what it is at; of a failed job, why")
+    created: str
+    started: str | None
+    ended: str | None
+    scan: str | None
+    case: str | None
+    model: str | None
+    name: str | None
     result: dict[str, Any] | None
-    queue: int | None = Field(None, description="how many jobs are before it, while it waits")
-    curve: list[dict[str, Any]] = Field(default=[], description="of a training: {step, dsc, loss}")
+    curve: list[dict[str, Any]] = Field(description="of a training: {step, dsc, loss}")
 
 
 class CaseAnswer(BaseModel):

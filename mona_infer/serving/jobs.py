@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from mona_infer.serving.state import ID, State, new_id, read_json, write_json
@@ -31,6 +32,11 @@ class QueueFull(Exception):
     """More jobs are waiting than anybody will wait for."""
 
 
+def in_words(seconds: float | None) -> str | None:
+    """A time as ISO 8601 in UTC; with microseconds always, so that texts sort like times."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")
+
+
 @dataclass(eq=False)
 class Job:
     id: str
@@ -49,8 +55,18 @@ class Job:
     version: int = 0  # counts changes: what a client that watches has seen
 
     def shown(self) -> dict[str, Any]:
-        names = ("id", "kind", "about", "state", "progress", "message", "created", "started", "ended", "result")
-        return {name: getattr(self, name) for name in names}
+        names = ("id", "kind", "state", "progress", "message", "result")
+        times = {name: in_words(getattr(self, name)) for name in ("created", "started", "ended")}
+        asked = {name: self.about.get(name) for name in ("scan", "case", "model", "name")}
+        return {name: getattr(self, name) for name in names} | times | asked | {"curve": list(self.points)}
+
+    def add(self, point: dict[str, Any]) -> None:
+        """A point of the curve; what is measured at the same step belongs to the same point."""
+        if self.points and self.points[-1]["step"] == point["step"]:
+            known = {name: value for name, value in point.items() if value is not None}
+            self.points[-1] = {**self.points[-1], **known}
+        else:
+            self.points.append(point)
 
     def check(self) -> None:
         if self.unwanted:
@@ -127,7 +143,7 @@ class Jobs:
         job.check()
         with self._changed:
             if point is not None:
-                job.points.append(point)
+                job.add(point)
             self._tell(job, progress=max(0.0, min(1.0, progress)), message=message or job.message)
 
     def end(self, job: Job, state: str, message: str, result: dict[str, Any] | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from mona_infer.models.file import Model, read_model
 from mona_infer.models.find import NAMES, find_model
 from mona_infer.segmenter import Segmenter
 from mona_infer.serving.state import State, read_json, write_json
+from mona_infer.task import LabelClass
 
 KEPT = 2  # engines in memory: the model in use and one to compare with
 
@@ -88,5 +90,5 @@ def _found(given: Path | None, runs: Path) -> Path | None:
         return None
 
 
-def classes_shown(task: Any) -> list[dict[str, Any]]:
-    return [{"id": c.id, "name": c.name, "color": "#{:02x}{:02x}{:02x}".format(*c.colour)} for c in task.classes]
+def classes_shown(classes: Iterable[LabelClass]) -> list[dict[str, Any]]:
+    return [{"id": c.id, "name": c.name, "color": "#{:02x}{:02x}{:02x}".format(*c.colour)} for c in classes]

@@ -1,6 +1,6 @@
 """What stands in front of every request: who may ask, from which page, how much may be sent and how slowly.
 
-- Host: a page from elsewhere can make its own name resolve to 127.0.0.1 (DNS rebinding) and would then share our origin.
+- Host: a page from elsewhere can make its own name resolve to 127.0.0.1 (DNS rebinding) and then shares our origin.
   Only names that are this machine's are answered.
 - Origin: a page from elsewhere can send requests here without reading the answers.  Nothing is done for one.
 - Token: needed wherever other machines can reach the server, and where `--token` asks for it.

@@ -137,7 +137,7 @@ class SegmentingLane(threading.Thread):
         shown = shown_report(report, scan.name, called)
         scan.segmented = {"model": job.about.get("model") or self._models.current, "seal": model.seal, "report": shown}
         self._scans.update(scan)
-        result = {"mask": f"/api/scans/{scan.id}/mask", "model": scan.segmented["model"], "report": shown}
+        result = {"mask": f"/api/scans/{scan.id}/mask", "model": scan.segmented["model"], "dicom": scan.dicom, **shown}
         self._jobs.end(job, DONE, "done", result)
 
     def _finish_case(self, job: Job, report: CaseReport, model: Model) -> None:
@@ -152,7 +152,7 @@ class SegmentingLane(threading.Thread):
         shown = shown_report(report, case.name, called)
         self._predictions.keep(case, model.seal, shown)
         name = job.about.get("model") or self._models.current
-        self._jobs.end(job, DONE, "done", {"case": case.name, "model": name, "report": shown})
+        self._jobs.end(job, DONE, "done", {"model": name, **shown})
 
 
 def _ignore(work: Work, part: float) -> None:
