@@ -14,6 +14,7 @@ from mona_infer.segmenter import Segmentation
 from mona_infer.segmenting.report import ClassReport
 from mona_infer.task import LabelClass
 from mona_infer.volume import Volume
+from mona_kernels.native import Labels
 
 if TYPE_CHECKING:
     from mona_infer.evaluation.metrics import Score
@@ -60,12 +61,16 @@ def class_volumes(
 
 def scores(segmentation: Segmentation, reference: Volume) -> dict[str, Score]:
     """DSC and distances (mm, `sound` definition) by class name; the reference lies on the scan's grid."""
+    return scores_of(np.asarray(segmentation.mask.voxels), reference, segmentation.stack.task.classes)
+
+
+def scores_of(mask: Labels, reference: Volume, classes: Sequence[LabelClass]) -> dict[str, Score]:
+    """The same for a mask that was made earlier."""
     from mona_infer.evaluation.metrics import score_case
 
-    classes = {c.id: c.name for c in segmentation.stack.task.classes[1:]}
-    mask = np.asarray(segmentation.mask.voxels)
-    measured = score_case(mask, label_ids(reference), reference.steps, list(classes))
-    return {classes[label]: score for label, score in measured.items()}
+    names = {c.id: c.name for c in classes[1:]}
+    measured = score_case(mask, label_ids(reference), reference.steps, list(names))
+    return {names[label]: score for label, score in measured.items()}
 
 
 def preview(segmentation: Segmentation, name: str, frame: int | None = None) -> list[list[tuple[str, Picture]]]:

@@ -51,16 +51,16 @@ def this_python() -> str:
     return "python" if activated else sys.executable or "python"
 
 
-def require(command: str, *modules: str) -> None:
+def require(command: str, *modules: str, extra: str = "train") -> None:
     """Refuse a command before it starts if modules that it needs are not installed."""
     if absent := [module for module in modules if not _importable(module)]:
-        raise _missing(f"`mona {command}` needs {', '.join(map(_package, absent))}", absent, "train")
+        raise _missing(f"`mona {command}` needs {', '.join(map(_package, absent))}", absent, extra)
 
 
 def missing_part(error: ModuleNotFoundError) -> MissingPart | None:
     """The error for a module that failed to import; None if it is not an optional package, which is a bug in mona."""
     module = (error.name or "").partition(".")[0]
-    for extra in ("train", "cpu", "openvino", "gpu", "dicom", "dicom-seg"):
+    for extra in ("train", "cpu", "openvino", "gpu", "dicom", "dicom-seg", "serve"):
         if _package(module) in requirements(extra):
             return _missing(f"this needs {_package(module)}", [module], extra)
     return None

@@ -1,0 +1,29 @@
+"""`mona` in a process of its own that ends with the server: `python -m mona_infer.serving.child train ...`.
+
+The server holds the other end of standard input.  When that closes, whether the server was stopped or killed, the
+process gets the same signal as from Ctrl-C, and training saves its checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+
+
+def _stop_with_the_server() -> None:
+    sys.stdin.buffer.read()
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def main() -> None:
+    from mona_infer.cli.main import main as mona
+
+    threading.Thread(target=_stop_with_the_server, daemon=True).start()
+    sys.argv[0] = "mona"
+    mona()
+
+
+if __name__ == "__main__":
+    main()
