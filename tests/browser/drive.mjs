@@ -31,6 +31,25 @@ const commands = {
   async click({ selector, position }) { await page.click(selector, { position }); await settled(); },
   async move({ x, y }) { await page.mouse.move(x, y); },
   async wheel({ by }) { await page.mouse.wheel(0, by); await settled(); },
+  async drag({ path }) {  // of [x, y] on the screen, the button held
+    await page.mouse.move(...path[0]);
+    await page.mouse.down();
+    for (const point of path.slice(1)) await page.mouse.move(...point);
+    await page.mouse.up();
+    await settled();
+  },
+  async choose({ selector, value }) { await page.selectOption(selector, value); await settled(); },
+  async upload({ selector, path }) { await page.setInputFiles(selector, path); },
+  async drop({ selector, name, base64 }) {  // a file from the desktop
+    const data = await page.evaluateHandle(([name, base64]) => {
+      const data = new DataTransfer();
+      data.items.add(new File([Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0))], name));
+      return data;
+    }, [name, base64]);
+    for (const event of ["dragenter", "dragover", "drop"]) await page.dispatchEvent(selector, event, { dataTransfer: data });
+  },
+  async look({ width, height, scheme }) { await page.setViewportSize({ width, height }); await page.emulateMedia({ colorScheme: scheme }); await settled(); },
+  async text({ selector }) { return page.locator(selector).first().innerText(); },
   async fill({ selector, value }) { await page.fill(selector, String(value)); await settled(); },
   async evaluate({ code }) { return page.evaluate(code); },
   async shot({ path, selector }) { await settled(); await (selector ? page.locator(selector) : page).screenshot({ path, ...(selector ? {} : { fullPage: true }) }); },

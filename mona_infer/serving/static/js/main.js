@@ -28,6 +28,7 @@ async function show([page, ...rest]) {
   leaving = new AbortController();
   delete main.dataset.shown;
   delete main.dataset.saved;
+  delete main.dataset.case;
   for (const tab of document.querySelectorAll("header nav a")) {
     if (tab.dataset.tab === TABS[page]) tab.setAttribute("aria-current", "page");
     else tab.removeAttribute("aria-current");

@@ -54,6 +54,7 @@ class CasePage {
     this.session.on("change", () => this.#changed());
     this.#choose(this.label ? "label" : this.prediction ? "prediction" : "none");
     document.addEventListener("keydown", this.#keys);
+    this.main.dataset.case = this.entry.name;
     this.main.dataset.shown = "case";
   }
 
