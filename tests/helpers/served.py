@@ -126,6 +126,20 @@ def ask(address: str, method: str = "GET", body: Any = None, **headers: str) -> 
     return json.loads(content) if content[:1] in (b"{", b"[") else content
 
 
+def form(content: bytes, name: str = "file", filename: str = "scan") -> tuple[bytes, dict[str, str]]:
+    """A multipart body with one file, and its header."""
+    edge = "mona-test"
+    body = f'--{edge}\r\nContent-Disposition: form-data; name="{name}"; filename="{filename}"\r\n\r\n'.encode()
+    return body + content + f"\r\n--{edge}--\r\n".encode(), {"content-type": f"multipart/form-data; boundary={edge}"}
+
+
+def send(address: str, content: bytes) -> str:
+    """Send a scan to a listening server and ask for its mask: the job's id."""
+    body, kind = form(content)
+    scan = ask(f"{address}/api/scans", "POST", body, **kind)["id"]
+    return str(ask(f"{address}/api/jobs", "POST", {"kind": "segment", "scan": scan})["id"])
+
+
 def ended(client: TestClient, id: str) -> dict[str, Any]:
     until = time.monotonic() + PATIENCE
     while (job := client.get(f"/api/jobs/{id}").json())["state"] not in ("done", "failed", "cancelled"):
