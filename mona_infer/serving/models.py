@@ -30,7 +30,7 @@ class Models:
         found = _found(given, runs)
         if found is not None:
             name = next((name for name, path in self._of_runs().items() if path.resolve() == found.resolve()), None)
-            self._given = (name or found.stem, found)
+            self._given = (name or _name(found), found)
         chosen = (read_json(self._file) or {}).get("name") if given is None else None
         self._current = chosen if isinstance(chosen, str) and chosen in self.paths() else None
         if self._current is None and self._given is not None:
@@ -46,7 +46,7 @@ class Models:
 
     def _of_runs(self) -> dict[str, Path]:
         files = sorted(self._runs.glob(f"[!.]*/{NAMES}"))
-        return {p.parent.name if p.name == "model.onnx" else f"{p.parent.name} {p.stem}": p for p in files}
+        return {_name(path): path for path in files}
 
     def use(self, name: str) -> Model:
         """Switch to a model; it is read first, so that a damaged one is refused."""
@@ -78,6 +78,11 @@ class Models:
             ready = Segmenter(model, engine=self._engine, threads=self._threads)
         self._ready[model.seal] = ready
         return ready
+
+
+def _name(path: Path) -> str:
+    """After its run; of several exports of a run, all but the first also after their file."""
+    return path.resolve().parent.name if path.name == "model.onnx" else f"{path.resolve().parent.name} {path.stem}"
 
 
 def _found(given: Path | None, runs: Path) -> Path | None:

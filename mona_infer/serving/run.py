@@ -43,6 +43,7 @@ def listen(host: str, port: int) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))
+        bound.listen()  # from now on requests wait instead of being refused
     except (OSError, OverflowError) as error:
         bound.close()
         reason = getattr(error, "strerror", None) or str(error)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mona_infer.io.atomic import write_text
+from mona_infer.io.atomic import TEMPORARY, write_text
 from mona_infer.system.lock import hold
 
 LOCK = "serve.lock"
@@ -45,6 +45,9 @@ class State:
             shutil.rmtree(self.incoming, ignore_errors=True)
             for place in (self.scans, self.jobs, self.predictions, self.incoming, self.thumbnails):
                 place.mkdir(parents=True, exist_ok=True)
+            for path in self.folder.rglob(".*"):
+                if TEMPORARY.fullmatch(path.name):
+                    path.unlink(missing_ok=True)
             self.folder.chmod(0o700)  # scans of patients: nobody else on this machine needs to read them
             yield
 

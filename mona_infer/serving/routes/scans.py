@@ -34,7 +34,7 @@ def router(site: Site) -> APIRouter:
     def image(id: str) -> Response:
         """The scan as .nii.gz."""
         scan = the_scan(site, id)
-        with told(site, {scan.file: scan.name}):
+        with told(site, site.scans.stands_for(site.scans.path(scan), scan.name)):
             return file_answer(site.scans.image(scan), f"{scan.id}.nii.gz")
 
     @api.get("/{id}/mask")
@@ -46,7 +46,7 @@ def router(site: Site) -> APIRouter:
         if format == "nii.gz":
             return file_answer(site.scans.path(scan, MASK), f"{scan.id}-mask.nii.gz")
         path = passing_file(site, f".{format}")
-        with told(site, {scan.file: scan.name, path.name: "the mask"}):
+        with told(site, {**site.scans.stands_for(site.scans.path(scan), scan.name), path.name: "the mask"}):
             site.write_mask(scan, path)
         return file_answer(path, f"{scan.id}-mask.{format}", once=True)
 
