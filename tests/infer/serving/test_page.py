@@ -20,12 +20,13 @@ def browser():
 
 def turned_dataset(root, turns, angles):
     """The same scan and label, stored in other orders; all oblique by `angles`."""
-    folder = dataset(root, labelled=0, unlabelled=0)
+    folder = root
     affine = np.diag([1.5, 1.8, 8.0, 1.0])
     affine[:3, :3] = rotation(*angles) @ affine[:3, :3]
     voxels, ids = models.scan(0), (models.scan(0) // 260).astype(np.uint8)
     for place in ("imagesTr", "labelsTr"):
-        (folder / place).mkdir()
+        (folder / place).mkdir(parents=True)
+    dataset(folder, labelled=0, unlabelled=0)
     for n, (axes, flips) in enumerate(turns):
         for what, name in ((voxels, f"imagesTr/turn{n:02d}_0000"), (ids, f"labelsTr/turn{n:02d}")):
             stored, placed = restored(what, affine, axes, flips)
@@ -93,8 +94,8 @@ def test_drop_a_scan_see_its_mask_then_correct_a_case_and_save(tmp_path, browser
         assert hand.evaluate("document.querySelectorAll('.case-card').length") == 2
         correct(hand, folder, "turn01")
         assert "Corrected here" in hand.text("main .badges")
-        hand.press("p")
-        hand.draw((12, 12), screen=Screen(nib.load(folder / "imagesTr/turn01_0000.nii.gz")))
+        hand.press("p", "3")
+        hand.draw((6, 12), (30, 12), screen=Screen(nib.load(folder / "imagesTr/turn01_0000.nii.gz")))
         hand.go("cases")  # with a stroke that is not saved
         hand.click("dialog button[value=stay]")
         assert hand.evaluate("location.hash") == "#/case/turn01"

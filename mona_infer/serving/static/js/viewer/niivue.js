@@ -26,7 +26,10 @@ export class NiivueViewer extends Emitter {
       clipPlaneHotKey: "", cycleClipPlaneHotKey: "", viewModeHotKey: "", // the page has its own keys
     });
     niivue.onLocationChange = () => this.#moved();
-    niivue.onDrawingChanged = () => this.emit("stroke");
+    niivue.onDrawingChanged = () => {
+      this.#lastVoxel();
+      this.emit("stroke");
+    };
     niivue.onMouseUp = () => this.emit("stroke"); // erasing a piece reports nothing else
     niivue.onIntensityChange = (image) => this.emit("window", image.cal_min, image.cal_max);
     this.niivue = niivue;
@@ -128,6 +131,15 @@ export class NiivueViewer extends Emitter {
     this.niivue.cleanup();
     this.niivue.gl?.getExtension("WEBGL_lose_context")?.loseContext(); // browsers allow only a few at a time
     this.canvas.remove();
+  }
+
+  /** NiiVue draws a line up to the voxel where the pen was lifted, and leaves that one out. */
+  #lastVoxel() {
+    const { niivue } = this;
+    const at = niivue.drawPenLocation;
+    if (Number.isNaN(at[0]) || niivue.opts.isFilledPen) return;
+    niivue.drawPt(...at, niivue.opts.penValue);
+    niivue.refreshDrawing(true);
   }
 
   /** Only where it tells something: which point the other planes go through. */
