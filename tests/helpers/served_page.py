@@ -110,7 +110,5 @@ class Screen:
                 place = [0, 0, 0]
                 place[self.axis], place[self.across], place[self.down] = slice_, *voxel
                 changed[tuple(place)] = id_
-        back = nib.orientations.ornt_transform(
-            nib.orientations.axcodes2ornt("RAS"), nib.io_orientation(image.affine)
-        )
+        back = nib.orientations.ornt_transform(nib.orientations.axcodes2ornt("RAS"), nib.io_orientation(image.affine))
         return np.ascontiguousarray(nib.orientations.apply_orientation(changed, back)).astype(np.uint8)

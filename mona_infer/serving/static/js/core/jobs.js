@@ -71,3 +71,10 @@ function pointOf(change) {
 function joined(curve, point) {
   return [...curve.filter((other) => other.step !== point.step), point].sort((a, b) => a.step - b.step);
 }
+
+/** How many jobs are done before a waiting one: training waits only for training, and segmenting for segmenting. */
+export async function jobsBefore(job) {
+  const lane = (kind) => kind === "train";
+  return (await api.jobs()).filter((other) => other.id !== job.id && !ended(other) && lane(other.kind) === lane(job.kind)
+    && (other.state === "running" || other.created < job.created)).length;
+}

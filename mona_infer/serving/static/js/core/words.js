@@ -5,6 +5,11 @@ export const ml = (value) => `${value < 10 ? value.toFixed(2) : value.toFixed(1)
 export const count = (n, one, many = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
 export const score = (value) => (Number.isFinite(value) ? value.toFixed(3) : "–");
 
+export function listed(names) {
+  if (names.length > 6) return `${names.slice(0, 5).join(", ")} and ${names.length - 5} more`;
+  return names.length > 1 ? `${names.slice(0, -1).join(", ")} and ${names.at(-1)}` : names.join("");
+}
+
 export function bytes(n) {
   if (n < 1e6) return `${Math.max(1, Math.round(n / 1e3))} kB`;
   return n < 1e9 ? `${(n / 1e6).toFixed(1)} MB` : `${(n / 1e9).toFixed(1)} GB`;

@@ -11,27 +11,31 @@ import { slider } from "../parts/pane.js";
 import { progressBar } from "../parts/progress.js";
 import { PlainViewer } from "../viewer/plain.js";
 
-export async function comparePage(main, context, name = "", run = "") {
-  const { info, signal } = context;
+export async function comparePage(main, context, run = "") {
+  const { signal } = context;
   replace(main, el("h1", {}, "Before and after"), el("p", { class: "quiet" }, "Loading"));
   try {
-    const [cases, runs] = await Promise.all([api.cases(), api.runs()]);
+    const [info, cases] = await Promise.all([context.reload(), api.cases()]);
     if (signal.aborted) return;
-    const ready = runs.filter((entry) => entry.finished);
-    if (!ready.length) throw new Error("There is no finished training to compare with yet.");
-    const chosen = { name: name || cases[0]?.name, run: run || ready.at(-1).name };
+    const { models } = info;
+    if (models.length < 2) throw new Error("There is only one model here yet. Train another one to compare with it.");
+    const after = models.includes(run) ? run : models.at(-1);
+    const before = [info.model?.name, ...models].find((name) => name && name !== after);
+    // A labelled test scan tells most: it has a DSC, and neither model learnt from it.
+    const best = cases.find((entry) => entry.test && entry.labelled !== "none") ?? cases[0];
+    const chosen = { name: best?.name, before, after };
     const place = el("div", {});
     replace(main, el("nav", { class: "crumbs", "aria-label": "Place" }, el("a", { href: link("training") }, "Training")),
       el("div", { class: "title-row" }, el("div", {}, el("h1", {}, "Before and after"),
-        el("p", { class: "quiet" }, `The model in use, ${info.model?.name ?? "none"}, and another one on the same case.`))),
-      choices(cases, ready, chosen, () => compare(place, context, chosen)), place);
+        el("p", { class: "quiet" }, "Two models on the same case, beside its label if it has one."))),
+      choices(cases, models, chosen, () => compare(place, { ...context, info }, chosen)), place);
     main.dataset.shown = "compare";
   } catch (error) {
     if (!signal.aborted) replace(main, problem(explained(error), el("a", { class: "button", href: link("training") }, "Training")));
   }
 }
 
-function choices(cases, runs, chosen, begin) {
+function choices(cases, models, chosen, begin) {
   const select = (key, label, names) => {
     const field = el("select", { id: key }, names.map((name) => el("option", { value: name, selected: name === chosen[key] }, name)));
     field.addEventListener("change", () => {
@@ -40,28 +44,28 @@ function choices(cases, runs, chosen, begin) {
     return el("label", {}, label, field);
   };
   return el("div", { class: "card form" }, el("div", { class: "fields" },
-    select("name", "Case", cases.map((entry) => entry.name)), select("run", "Compare with the model of", runs.map((entry) => entry.name))),
+    select("name", "Case", cases.map((entry) => entry.name)), select("before", "Before", models), select("after", "After", models)),
   el("div", { class: "row end" }, el("button", { type: "button", class: "primary", id: "compare", on: { click: begin } }, "Compare")));
 }
 
 /** Segment the case with both models, the server keeping the masks of each, and draw them beside the label. */
-async function compare(place, { info, signal, reload }, { name, run }) {
-  const before = info.model?.name ?? null;
+async function compare(place, { info, signal, reload }, { name, before, after }) {
   const bar = progressBar("Comparing");
+  delete place.dataset.compared;
   replace(place, el("section", { class: "card working" }, bar.node));
   try {
     const classes = classesOf(info, "dataset");
     const image = await unzipped(await api.caseFile(name, "image"));
     const masks = [];
-    for (const model of [...new Set([before, run])].filter(Boolean)) {
-      masks.push({ title: model === run ? "After" : "Before", model, ...(await maskOf(name, model, classes, bar, signal)) });
+    for (const [title, model] of [["Before", before], ["After", after]]) {
+      masks.push({ title, model, ...(await maskOf(name, model, classes, bar, signal)) });
       if (signal.aborted) return;
     }
     const entry = (await api.cases()).find((found) => found.name === name);
     if (entry?.labelled !== "none") {
       masks.push({ title: "Label", model: null, ids: await idsOf(await api.caseFile(name, "label"), classes), scores: null });
     }
-    if (!signal.aborted) await beside(place, { image, masks, classes, run, current: before, signal, reload });
+    if (!signal.aborted) await beside(place, { image, masks, classes, run: after, current: info.model?.name, signal, reload });
   } catch (error) {
     if (!signal.aborted) replace(place, problem(explained(error)));
   }
@@ -127,7 +131,6 @@ function figure({ title, model, ids, scores }, classes, voxelMl) {
 
 function difference(masks) {
   const [before, after] = ["Before", "After"].map((title) => masks.find((mask) => mask.title === title));
-  if (!before || !after) return "This is the model in use.";
   let changed = 0;
   for (let n = 0; n < before.ids.length; n += 1) if (before.ids[n] !== after.ids[n]) changed += 1;
   return changed ? `The masks of the two models differ in ${count(changed, "voxel")}.` : "The masks of the two models are the same.";
@@ -147,7 +150,7 @@ function useIt(run, reload) {
   const button = el("button", { type: "button", class: "primary use" }, `Use ${run}`);
   button.addEventListener("click", async () => {
     try {
-      await api.useModel({ run });
+      await api.useModel({ name: run });
       await reload();
       button.disabled = true;
       say(`${run} is now the model that segments.`);

@@ -2,10 +2,10 @@
 import { api, upload } from "../core/api.js";
 import { classesOf, counts, toNumbers } from "../core/classes.js";
 import { el, icon, replace } from "../core/dom.js";
-import { follow } from "../core/jobs.js";
+import { follow, jobsBefore } from "../core/jobs.js";
 import { labels, readHeader, unzipped } from "../core/nifti.js";
 import { link } from "../core/router.js";
-import { bytes, ml, stateWord, waitingWords } from "../core/words.js";
+import { bytes, listed, ml, stateWord, waitingWords } from "../core/words.js";
 import { ask } from "../parts/dialog.js";
 import { dropZone } from "../parts/dropzone.js";
 import { legend } from "../parts/legend.js";
@@ -21,11 +21,11 @@ export async function scanPage(main, { info, signal }, id = null, job = null) {
 
 function start(main, info, signal) {
   const zone = dropZone(info, (file) => send(main, info, signal, file));
-  const model = info.model?.name;
+  const found = classesOf(info).slice(1).map((entry) => entry.name);
   replace(main, el("div", { class: "intro" },
     el("h1", {}, "Segment a scan"),
-    el("p", { class: "lead" }, model ? `Drop a scan and ${model} outlines its structures. ` : "Drop a scan. ",
-      "It stays on the computer that runs mona.")), zone, el("div", { id: "earlier" }));
+    el("p", { class: "lead" }, info.model ? `The model outlines ${listed(found)}. ` : "", "Your scan stays on the computer that runs mona."),
+    info.model ? null : problem("There is no model yet. Train one, or start `mona serve` with --model FILE.")), zone, el("div", { id: "earlier" }));
   earlier(document.getElementById("earlier"));
 }
 
@@ -88,9 +88,13 @@ async function resultOf(main, info, signal, id, jobId) {
   }
 }
 
-function told(bar, job) {
-  if (job.state === "waiting") bar.set(waitingWords(job.queue ?? 0), null);
-  else if (job.state === "running") bar.set(job.message || "Segmenting", job.progress || null);
+async function told(bar, job) {
+  bar.job = job;
+  if (job.state === "waiting") {
+    const before = await jobsBefore(job).catch(() => 0);
+    if (bar.job === job) bar.set(waitingWords(before), null); // it may have begun meanwhile
+  }
+  if (job.state === "running") bar.set(job.message || "Segmenting", job.progress || null);
 }
 
 const again = () => el("a", { class: "button", href: "#/" }, "Segment another scan");

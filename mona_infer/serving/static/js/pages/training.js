@@ -3,7 +3,7 @@ import { api } from "../core/api.js";
 import { el, replace } from "../core/dom.js";
 import { ended, follow } from "../core/jobs.js";
 import { link } from "../core/router.js";
-import { count, duration, score, stateWord, waitingWords } from "../core/words.js";
+import { count, duration, score, stateWord } from "../core/words.js";
 import { curves, growingCurve } from "../parts/curve.js";
 import { explained, note, problem, say } from "../parts/notice.js";
 import { progressBar } from "../parts/progress.js";
@@ -95,7 +95,7 @@ async function watch(page, id) {
       begun ??= state.started ? new Date(state.started) : null;
       const spent = begun ? (Date.now() - begun) / 1000 : 0;
       const left = state.progress > 0.02 && spent > 5 ? `, about ${duration((spent * (1 - state.progress)) / state.progress)} left` : "";
-      if (state.state === "waiting") bar.set(waitingWords(state.queue ?? 0), null);
+      if (state.state === "waiting") bar.set("Waiting for another training to end", null);
       else bar.set((state.message || stateWord(state.state)) + left, state.progress || null);
       curve.set(pointsOf(state.curve), 0);
     }, signal);
@@ -116,7 +116,7 @@ function finished(page, job) {
   const run = job.result?.run ?? job.result?.name;
   if (job.state === "done") {
     page.now.append(note(`Training is done${Number.isFinite(job.result?.dsc) ? `: DSC ${score(job.result.dsc)}` : ""}.`),
-      el("div", { class: "row end" }, run && useButton(page, run), run && el("a", { class: "button", href: link("compare", "", run) }, "Compare before and after")));
+      el("div", { class: "row end" }, run && useButton(page, run), run && el("a", { class: "button", href: link("compare", run) }, "Compare before and after")));
   } else if (job.state === "cancelled") {
     page.now.append(note("Training was cancelled.", "warn"));
   } else {
@@ -161,6 +161,6 @@ async function showRuns(page) {
       el("tbody", {}, runs.map((run, n) => el("tr", {},
         el("th", { scope: "row" }, el("span", { class: `key series-${Math.max(0, n - Math.max(0, runs.length - 6)) % 6} ${inUse(run) ? "strong" : ""}` }), run.name),
         el("td", {}, score(run.dsc)), el("td", {}, run.best_step?.toLocaleString("en") ?? "–"),
-        el("td", { class: "row end" }, inUse(run) ? el("span", { class: "badge good" }, "In use") : run.finished ? useButton(page, run.name) : el("span", { class: "badge quiet" }, "Not finished"),
-          run.finished && el("a", { class: "button", href: link("compare", "", run.name) }, "Compare"))))))));
+        el("td", { class: "row end" }, inUse(run) ? el("span", { class: "badge good" }, "In use") : run.model ? useButton(page, run.name) : el("span", { class: "badge quiet" }, run.finished ? "No model" : "Not finished"),
+          run.model && el("a", { class: "button", href: link("compare", run.name) }, "Compare"))))))));
 }
