@@ -8,7 +8,6 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
-
 from helpers.orientations import ANGLES, TURNS, restored, rotation
 
 STATIC = Path(__file__).parents[3] / "mona_infer/serving/static"
@@ -61,9 +60,9 @@ def test_all_48_orders_save_the_scans_own_grid_to_the_voxel(tmp_path, angles):
     for n, (axes, flips) in enumerate(TURNS):
         (folder := tmp_path / str(n)).mkdir()
         image = scan_of(axes, flips, angles)
-        cases.append((image, *files(folder, image)))
-    run([job for *_, job in cases])
-    for image, ids, (scan, _, world, out) in cases:
+        cases.append(files(folder, image))
+    run([job for _, job in cases])
+    for ids, (scan, _, world, out) in cases:
         saved, stored = nib.load(out), nib.load(scan)
         same_grid(saved, stored)
         assert saved.get_data_dtype() == np.uint8
