@@ -42,6 +42,7 @@ def write_all_cases(
     """The page of a folder; a case that had its mask before, but no page, gets one from its files."""
     from mona_infer.viewing.cohort import Listed, listed, write_index
     from mona_infer.viewing.from_files import page_of_files
+    from mona_infer.viewing.names import without_folders
 
     errors = {case.case: case.error for case in cases if case.error is not None}
     done = {job.name for job in todo}
@@ -65,6 +66,10 @@ def write_all_cases(
                 )
             except MonaError as failure:
                 error = str(failure)
+        if error is not None and not options.keep_names:
+            (error,) = without_folders(
+                [error], [path for path in (job.scan, job.out, job.reference) if path is not None]
+            )
         found.append(listed(job.name, job.page) if error is None else Listed(job.name, None, error))
     made_by = f"{model.path.name}, {model.precision}"
     write_index(page, found, model.task.classes[1:], title=scans.resolve().name, made_by=made_by)
