@@ -33,7 +33,8 @@ def view(
         if path is not None and not path.exists():
             raise InputError(f"{path} does not exist")
     page = out or mask.with_name(f"{stem(mask)}.html")
-    check_page(page)
+    if page.suffix != ".html":
+        raise InputError(f"expected --out FILE.html, found {page}")
     check_writable(page)
     names = class_names(classes)
     report = page_of_files(
@@ -43,8 +44,3 @@ def view(
         typer.echo(f"warning: {report.case}: {warning}", err=True)
     typer.echo(f"{report.case}: {report.describe()}")
     typer.echo(f"wrote {page} ({page.stat().st_size / 1e6:.1f} MB)")
-
-
-def check_page(page: Path) -> None:
-    if page.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"a page must end in .html, found {page}")

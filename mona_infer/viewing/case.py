@@ -31,7 +31,7 @@ SCRIPTS = ("data.js", "dom.js", "charts.js", "surface.js", "plain.js", "gpu.js",
 SHOWN = (0.5, 99.5)  # percentiles of the intensities that are black and white at first
 SOFT_TISSUE = (-160.0, 240.0)  # HU, if a scan looks like CT and no model says what to show
 AIR = -500  # HU: no other modality has values so low
-MOST_CLASSES = 255
+MOST_CLASSES = 190  # that NiiVue can tell apart
 THUMBNAIL = 176  # pixels along its longer side
 
 

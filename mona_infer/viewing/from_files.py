@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, repeat
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
 
 from mona_infer.errors import InputError
-from mona_infer.evaluation.metrics import DEFINITIONS, score_case
+from mona_infer.evaluation.metrics import DEFINITIONS, TOLERANCE, Definition, score_case
 from mona_infer.geometry.align import on_grid_of, on_one_grid
 from mona_infer.io.dicom.frame_times import interval
 from mona_infer.io.formats import stem
@@ -39,6 +39,8 @@ def page_of_files(
     classes: Sequence[LabelClass] | None = None,
     frame: int | None = None,
     series: str | None = None,
+    definition: Definition = DEFINITIONS["sound"],
+    tolerance: float = TOLERANCE,
     name: str = "",
     back: str = "",
     keep_names: bool = False,
@@ -63,7 +65,10 @@ def page_of_files(
         volumes = class_volumes(labels.with_voxels(ids), axis.slices, axis.axes[axis.slice_axis], listed)
         scores = None
         if wanted is not None:
-            measured = score_case(ids, mask_ids(wanted), labels.steps, [c.id for c in listed])
+            ids_of = [c.id for c in listed]
+            measured = score_case(
+                ids, mask_ids(wanted), labels.steps, ids_of, definition=definition.name, tolerance=tolerance
+            )
             scores = {c.name: measured[c.id] for c in listed}
         report.frames.append(FrameReport(volumes, scores))
         page.add(volume, labels, wanted)
@@ -73,7 +78,7 @@ def page_of_files(
     given = [path for path in (scan, mask, reference) if path is not None]
     if not keep_names:
         report.warnings = without_folders(report.warnings, given)
-    rules = DEFINITIONS["sound"].explanation if reference is not None else ()
+    rules = definition.explanation if reference is not None else ()
     page.write(out, report, rules=rules, back=back, files=[str(p) for p in given] if keep_names else ())
     return report
 
@@ -84,9 +89,11 @@ def _frames(scan: Path | None, mask: Path, reference: Path | None, frame: int | 
     def read(path: Path | None, series: str | None = None) -> Iterator[Volume | None]:
         if path is None:
             return repeat(None)
-        if frame is not None:
-            return iter([read_volume(path, frame=frame, series=series)])
-        return iter(read_frames(path, series=series))
+        if frame is None:
+            return iter(read_frames(path, series=series))
+        # `mona segment --frame N` writes a mask of that frame alone
+        only = next(iter(read_frames(path, series=series)))
+        return iter([only if only.frames == 1 else read_volume(path, frame=frame, series=series)])
 
     volumes, wanted = read(scan, series), read(reference)
     for n, labels in enumerate(read(mask)):
@@ -120,8 +127,11 @@ def classes_of(
             continue
         found |= set(np.unique(mask_ids(volume)).tolist())
         if volume.frames > 1 and frame is None:
-            found |= {int(i) for each in chain(read_frames(file)) for i in np.unique(mask_ids(each))}
+            found |= {int(i) for each in read_frames(file) for i in np.unique(mask_ids(each))}
     ids = sorted(found - {0}) or [1]
-    return [
-        LabelClass(label, called.get(label, f"label {label}"), COLOURS[n % len(COLOURS)]) for n, label in enumerate(ids)
-    ]
+    return coloured({label: called.get(label, f"label {label}") for label in ids})
+
+
+def coloured(names: Mapping[int, str]) -> list[LabelClass]:
+    """Classes by id, each in a colour."""
+    return [LabelClass(label, name, COLOURS[n % len(COLOURS)]) for n, (label, name) in enumerate(names.items())]

@@ -9,7 +9,7 @@ const KEYS = [
 async function showCase() {
   const about = json("about"), classes = about.classes;
   const page = { heading: find("name"), stage: find("stage") };
-  page.heading.textContent = about.name;
+  page.heading.append(...breakable(about.name));
   find("subtitle").textContent = subtitle(about);
   if (about.back) { find("back").hidden = false; find("back").href = about.back; }
   if (about.warnings.length) {
@@ -166,7 +166,7 @@ async function showCase() {
     action();
   }, true);
 
-  find("about").append(...aboutPage(about, library));
+  find("about-page").append(...aboutPage(about, library));
   perFrame();
   refresh();
   document.documentElement.dataset.viewer = library && viewer instanceof GpuViewer ? "niivue" : "plain";

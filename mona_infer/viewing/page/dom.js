@@ -16,3 +16,5 @@ const find = (id) => document.getElementById(id);
 const css = ([r, g, b], alpha = 1) => `rgb(${r} ${g} ${b} / ${alpha})`;
 const lighter = (colour) => colour.map((c) => Math.round(c + (255 - c) * 0.55));
 const rounded = (value, digits) => (value === null || value === undefined ? "–" : value.toFixed(digits));
+// A name that may break after each of its parts.
+const breakable = (name) => name.split(/(?<=[_/-])/).flatMap((part) => [part, document.createElement("wbr")]);

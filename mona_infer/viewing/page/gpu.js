@@ -17,6 +17,7 @@ async function loadNiivue() {
 // show other slices than the page says.  Its 3-D view is along the voxels, too.
 function upright(layer) {
   const copy = layer.buffer.slice(0), view = new DataView(copy);
+  view.setInt16(68, 0, true); // not a label map: NiiVue draws the edges of those fainter, and single voxels hardly at all
   view.setInt16(252, 0, true); // no qform
   view.setInt16(254, 1, true);
   straight(layer).forEach((row, n) => row.forEach((value, m) => view.setFloat32(280 + 16 * n + 4 * m, value, true)));

@@ -2,20 +2,19 @@
 
 const MEANINGS = {
   mL: "Volume: the number of voxels of the class times the volume of a voxel, in millilitres.",
-  Confidence: "How sure the network was: the mean probability of the class over the pixels where it won. It does not say how right it is.",
+  Sure: "How sure the network was: the mean probability of the class over the pixels where it won. It does not say how right it is.",
   DSC: "Dice score against the reference: 2 × overlap / (mask + reference). 1 is identical, 0 is no overlap.",
-  ASD: "Average surface distance in mm: how far the mask's border is from the reference's, on average. 0 is identical.",
-  HD95: "95th percentile of the distances between both borders in mm: nearly the worst place.",
-  NSD: "Surface Dice: the share of both borders that lies within the tolerance of the other.",
+  ASD: "Average surface distance: how far the mask's border is from the reference's, on average. 0 is identical.",
+  HD95: "95th percentile of the distances between both borders: nearly the worst place.",
 };
 
 function classTable(about, frame, toggle) {
   const { classes = {}, scores } = about.frames[frame];
   const sure = Object.values(classes).some((c) => c.confidence !== null && c.confidence !== undefined);
-  const heads = ["mL", ...(sure ? ["Confidence"] : []), ...(scores ? ["DSC", "ASD", "HD95"] : [])];
+  const heads = ["mL", ...(sure ? ["Sure"] : []), ...(scores ? ["DSC", "ASD", "HD95"] : [])];
   const row = (c, n) => {
     const entry = classes[c.name], score = scores?.[c.name];
-    const cells = [rounded(entry?.ml, entry?.ml < 10 ? 2 : 1), ...(sure ? [rounded(entry?.confidence, 2)] : [])];
+    const cells = [rounded(entry?.ml, entry?.ml < 10 ? 2 : 1), ...(sure ? [entry?.confidence == null ? "–" : `${Math.round(100 * entry.confidence)} %`] : [])];
     if (scores) cells.push(rounded(score?.dsc, 3), ...["asd", "hd95"].map((m) => (score?.miss ? "miss" : rounded(score?.[m], 2))));
     const box = make("input", { type: "checkbox", id: `class-${n + 1}`, checked: !toggle.hidden.has(n + 1), onchange: () => toggle.flip(n + 1) });
     const swatch = make("span", { class: "swatch", style: { background: css(c.colour) } });
@@ -29,7 +28,7 @@ function classTable(about, frame, toggle) {
 function meanings(about) {
   const { classes = {}, scores } = about.frames[0];
   const terms = ["mL"];
-  if (Object.values(classes).some((c) => c.confidence !== null && c.confidence !== undefined)) terms.push("Confidence");
+  if (Object.values(classes).some((c) => c.confidence !== null && c.confidence !== undefined)) terms.push("Sure");
   if (scores) terms.push("DSC", "ASD", "HD95");
   const list = make("dl", {}, ...terms.flatMap((t) => [make("dt", {}, t), make("dd", {}, MEANINGS[t])]));
   if (about.cine) list.append(make("dt", {}, "Ejection fraction"), make("dd", {}, "The share of the left ventricle's blood that a beat pumps out: (ED − ES) / ED. ED is the frame in which it is largest, ES that in which it is smallest."));
