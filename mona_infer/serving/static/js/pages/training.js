@@ -116,7 +116,7 @@ function finished(page, job) {
   const run = job.result?.run ?? job.result?.name;
   if (job.state === "done") {
     page.now.append(note(`Training is done${Number.isFinite(job.result?.dsc) ? `: DSC ${score(job.result.dsc)}` : ""}.`),
-      el("div", { class: "row end" }, run && useButton(page, run), run && el("a", { class: "button", href: link("compare", run) }, "Compare before and after")));
+      el("div", { class: "row end" }, run && useButton(page, run, "primary"), run && el("a", { class: "button", href: link("compare", run) }, "Compare before and after")));
   } else if (job.state === "cancelled") {
     page.now.append(note("Training was cancelled.", "warn"));
   } else {
@@ -124,8 +124,8 @@ function finished(page, job) {
   }
 }
 
-function useButton(page, run) {
-  return el("button", { type: "button", class: "primary use", data: { run }, on: { click: async (event) => {
+function useButton(page, run, kind = "") {
+  return el("button", { type: "button", class: `use ${kind}`, data: { run }, on: { click: async (event) => {
     event.target.disabled = true;
     try {
       await api.useModel({ run });

@@ -6,6 +6,7 @@ import { Emitter } from "./emitter.js";
 
 // Of a slice along each world axis: which world axes lie across and down the screen.  Both run against it, as in
 // radiology: the patient's right is on the left, head or front is up, and in a sagittal slice the front is left.
+const LETTERS = ["R", "A", "S"]; // what the far end of each world axis is: left of the screen, or its top
 const SCREEN = { 0: { across: 1, down: 2 }, 1: { across: 0, down: 2 }, 2: { across: 0, down: 1 } };
 
 export class PlainViewer extends Emitter {
@@ -19,6 +20,7 @@ export class PlainViewer extends Emitter {
     this.ids = null;
     this.canvas = el("canvas", { class: "plain", role: "img", tabindex: "0", "aria-label": "Slice of the scan" });
     this.canvas.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
+    this.canvas.addEventListener("keydown", (event) => this.#key(event));
     stage.append(this.canvas);
     this.resized = new ResizeObserver(() => this.draw());
     this.resized.observe(stage);
@@ -123,6 +125,22 @@ export class PlainViewer extends Emitter {
     const context = this.canvas.getContext("2d");
     context.imageSmoothingEnabled = false;
     context.drawImage(small, 0, 0, this.canvas.width, this.canvas.height);
+    this.#letters(context, density);
+  }
+
+  #letters(context, density) {
+    const { across, down } = SCREEN[this.axis];
+    context.font = `${12 * density}px system-ui, sans-serif`;
+    context.fillStyle = "#c9d2de";
+    context.fillText(LETTERS[across], 5 * density, this.canvas.height / 2);
+    context.fillText(LETTERS[down], this.canvas.width / 2, 15 * density);
+  }
+
+  #key(event) {
+    const by = { ArrowUp: 1, ArrowDown: -1, PageUp: 1, PageDown: -1 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    this.goTo(this.slice + by);
   }
 
   #wheel(event) {
