@@ -13,7 +13,8 @@ import threading
 
 
 def _stop_with_the_server() -> None:
-    sys.stdin.buffer.read()
+    while os.read(0, 4096):  # not sys.stdin: its lock, held here, would abort the interpreter when it ends
+        pass
     os.kill(os.getpid(), signal.SIGINT)
 
 
