@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ from mona_infer.segmenter import Segmenter
 from mona_infer.serving.state import State, read_json, write_json
 from mona_infer.task import LabelClass
 
+UNSENDABLE = re.compile(r"[^\w.-]+")
 KEPT = 2  # engines in memory: the model in use and one to compare with
 
 
@@ -59,7 +61,7 @@ class Models:
         name = name or self._current
         if name is None:
             raise InputError("there is no model yet: train one, or start `mona serve` with --model FILE")
-        path = self.paths().get(name)
+        path = self.paths().get(UNSENDABLE.sub("_", name))
         if path is None:
             raise InputError(f"there is no model named {name!r}; choose one of {', '.join(self.paths())}")
         with self._lock:
@@ -81,8 +83,10 @@ class Models:
 
 
 def _name(path: Path) -> str:
-    """After its run; of several exports of a run, all but the first also after their file."""
-    return path.resolve().parent.name if path.name == "model.onnx" else f"{path.resolve().parent.name} {path.stem}"
+    """After its run, or after its file if that is no export; without the blanks that 3D Slicer's plugin cannot send."""
+    run = path.resolve().parent.name
+    name = {"model": run}.get(path.stem) or (f"{run}.{path.stem[6:]}" if path.stem.startswith("model-") else path.stem)
+    return UNSENDABLE.sub("_", name)
 
 
 def _found(given: Path | None, runs: Path) -> Path | None:

@@ -51,14 +51,12 @@ def listen(host: str, port: int) -> socket.socket:
     return bound
 
 
-def run(app: ASGIApp, bound: socket.socket) -> None:
-    logging.basicConfig(format="%(message)s")
-    logging.getLogger("mona.serve").setLevel(logging.INFO)
+def server(app: ASGIApp) -> uvicorn.Server:
     config = uvicorn.Config(
         app,
         http=Hurried,
         ws="none",
-        log_level="warning",
+        log_level="critical",  # its sentences quote requests; ours are told by mona.serve
         access_log=False,  # addresses hold the names of cases
         server_header=False,
         proxy_headers=False,  # what a client says of its own address is worth nothing
@@ -66,4 +64,11 @@ def run(app: ASGIApp, bound: socket.socket) -> None:
         timeout_keep_alive=30,
         timeout_graceful_shutdown=5,
     )
-    uvicorn.Server(config).run(sockets=[bound])
+    return uvicorn.Server(config)
+
+
+def run(app: ASGIApp, bound: socket.socket) -> None:
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("mona.serve").setLevel(logging.INFO)
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it warns of every damaged upload
+    server(app).run(sockets=[bound])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
+import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::\d{1,5})?", re.ASCII)
 COOKIE = "mona_token"
 OPEN = ("/auth/", "/auth/token", "/auth/token/valid")  # how a MONAI Label client asks whether it needs a token
 TEXT_BYTES = 1 << 20  # of a body that is not a file
@@ -74,10 +76,9 @@ def loopback(host: str) -> bool:
 
 
 def _name(host: str) -> str:
-    """The name of a Host header, without its port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return (host.partition(":")[0] if host.count(":") < 2 else host).rstrip(".").lower()
+    """The name of a Host header, without its port; empty for what is none."""
+    found = HOST.fullmatch(host)
+    return found[1].strip("[]").rstrip(".").lower() if found else ""
 
 
 def _is_address(name: str) -> bool:

@@ -73,13 +73,11 @@ class SegmentingLane(threading.Thread):
             self._jobs.tell(job, part)
 
         ready = [work for _, work in found if work is not None]
-        began = time.monotonic()
         for report, _ in run(ready, model, OPTIONS, lambda: segmenter, folder=True, progress=progress) if ready else ():
             job = by_id[report.case]
             if report.error is not None and job.about.get("reference") and not job.unwanted and not self._jobs.closing:
                 report = self._without_reference(job, model, works[job.id])
-            self._finish(job, report, model, time.monotonic() - began)
-            began = time.monotonic()
+            self._finish(job, report, model)
 
     def _work(self, job: Job, model: Model) -> Work | None:
         """What the pipeline is to do; None, and the job has ended, where that is no longer there."""
@@ -109,7 +107,7 @@ class SegmentingLane(threading.Thread):
             report.warnings.append("its label could not be compared: is it damaged, or on another grid?")
         return report
 
-    def _finish(self, job: Job, report: CaseReport, model: Model, seconds: float) -> None:
+    def _finish(self, job: Job, report: CaseReport, model: Model) -> None:
         if job.unwanted:
             self._jobs.end(job, CANCELLED, "cancelled")
             return
@@ -122,7 +120,7 @@ class SegmentingLane(threading.Thread):
             self._finish_scan(job, report, model)
         else:
             self._finish_case(job, report, model)
-        log.info("%s %s: %s in %.1f s", job.kind, job.id, job.state, seconds)
+        log.info("%s %s: %s in %.1f s", job.kind, job.id, job.state, time.time() - (job.started or job.created))
 
     def _finish_scan(self, job: Job, report: CaseReport, model: Model) -> None:
         scan = self._scans.get(job.about["scan"])

@@ -19,6 +19,7 @@ from mona_infer.serving.runs import Curve, Runs, settings
 from mona_infer.serving.segmenting_lane import log, log_bug
 
 LANE = "training"
+PROGRAM = [sys.executable, "-m", "mona_infer.serving.child"]
 LOOK = 0.5  # seconds between looks at how far it is
 PATIENCE = 60.0  # seconds for a training to save its checkpoint, before it is killed
 TRAINING_SHARE = 0.97  # of the progress; the rest is the export
@@ -91,7 +92,7 @@ class TrainingLane(threading.Thread):
         path = self._logs / f"{job.id}.log"
         with path.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "mona_infer.serving.child", *command],
+                [*PROGRAM, *command],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,

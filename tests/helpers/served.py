@@ -26,6 +26,7 @@ from helpers import models
 from helpers.dicom_files import write_series
 from mona_infer.serving.app import create_app
 from mona_infer.serving.run import listen
+from mona_infer.serving.run import server as server_of
 from mona_infer.serving.safety import Rules
 from mona_infer.serving.site import Options, Site
 from mona_infer.serving.state import State
@@ -63,13 +64,8 @@ def client_at(folder: Path, rules: Rules | None = None, **options: Any) -> Itera
 @contextlib.contextmanager
 def listening(site: Site, rules: Rules | None = None) -> Iterator[str]:
     """The address of a real server in a thread."""
-    import uvicorn
-
-    from mona_infer.serving.run import Hurried
-
     bound = listen("127.0.0.1", 0)
-    config = uvicorn.Config(create_app(site, rules or Rules()), http=Hurried, log_level="critical", access_log=False)
-    server = uvicorn.Server(config)
+    server = server_of(create_app(site, rules or Rules()))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
     thread.start()
     until = time.monotonic() + PATIENCE

@@ -19,7 +19,12 @@ from mona_infer.serving.scans import Scan
 from mona_infer.serving.site import Site
 from mona_infer.serving.state import new_id
 
-TYPES = {".nii.gz": "application/gzip", ".nrrd": "application/octet-stream", ".dcm": "application/dicom", ".png": "image/png"}
+TYPES = {
+    ".nii.gz": "application/gzip",
+    ".nrrd": "application/octet-stream",
+    ".dcm": "application/dicom",
+    ".png": "image/png",
+}
 
 
 def refuse(status: int, sentence: str) -> NoReturn:
