@@ -46,6 +46,7 @@ class Segmentation:
     mask: Volume
     stack: SliceStack
     confidence: dict[str, float] = field(default_factory=dict)  # class -> mean probability where it was chosen
+    slice_confidence: tuple[float | None, ...] = ()  # of all classes in each slice of `stack`; None: nothing there
     # class -> uint8, in steps of 1/255.  At every voxel the largest is that of the mask's class; where a piece was
     # removed or a hole filled afterwards, they still show what the network saw.
     probabilities: dict[str, Volume] = field(default_factory=dict)
@@ -142,6 +143,7 @@ class Segmenter:
             found,
             stack,
             dict(zip(names, sure.means(), strict=True)) if sure is not None else {},
+            tuple(sure.slices) if sure is not None else (),
             {name: _probability(volume, steps) for name, steps in zip(names, maps, strict=False)},
             box,
             warnings,
@@ -283,11 +285,16 @@ class _Confidence:
 
     def __init__(self, classes: int) -> None:
         self._sum, self._count = np.zeros(classes), np.zeros(classes, np.int64)
+        self.slices: list[float | None] = []  # over the pixels of each slice that are not background
 
     def add(self, chances: Logits) -> None:
-        winner, chance = chances.argmax(axis=1).ravel(), chances.max(axis=1).ravel()
-        self._sum += np.bincount(winner, weights=chance, minlength=len(self._sum))
-        self._count += np.bincount(winner, minlength=len(self._sum))
+        for each in chances:
+            winner, chance = each.argmax(axis=0).ravel(), each.max(axis=0).ravel()
+            total = np.bincount(winner, weights=chance, minlength=len(self._sum))
+            count = np.bincount(winner, minlength=len(self._sum))
+            self._sum += total
+            self._count += count
+            self.slices.append(float(total[1:].sum() / count[1:].sum()) if count[1:].any() else None)
 
     def means(self) -> list[float]:
         """NaN for a class that was nowhere chosen."""

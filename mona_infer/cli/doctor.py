@@ -56,6 +56,7 @@ def examine() -> list[Finding]:
         *_training(),
         _codecs(),
         _highdicom(),
+        _niivue(),
         *_models(),
     ]
 
@@ -157,6 +158,14 @@ def _models() -> list[Finding]:
     if not cards:
         return [Finding("models", "missing", "no model came with this mona", "mona train, then mona export")]
     return [Finding("models", "ok", f"{card.name}: DSC {card.dsc:.3f} on {card.measured_on}") for card in cards]
+
+
+def _niivue() -> Finding:
+    from mona_infer.viewing import niivue
+
+    if niivue.library() is not None:
+        return Finding("NiiVue", "ok", f"{niivue.VERSION}, pages show slices and 3-D")
+    return Finding("NiiVue", "missing", "pages show plain 2-D slices; fetched with npm", niivue.fetch_command())
 
 
 def _install(extra: str, package: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import typer
 
+from mona_infer.cli.classes import class_names
 from mona_infer.errors import InputError
 from mona_infer.io.formats import stem
 from mona_infer.io.pairing import masks_in, match_cases
@@ -30,6 +31,11 @@ def evaluate(
         None, min=0, metavar="N", help="Which frame of 4-D masks to measure, counted from 0."
     ),
     series: str | None = typer.Option(None, help="Which series of a DICOM prediction: number, description or UID."),
+    page: Path | None = typer.Option(
+        None, metavar="HTML", help="A page to look at in a browser; for folders, one of all cases and one of each."
+    ),
+    scan: Path | None = typer.Option(None, help="The scan (or folder of scans) to show under the masks of --page."),
+    keep_names: bool = typer.Option(False, "--keep-names", help="Also show the folders of the files on the pages."),
     csv_path: str | None = typer.Option(None, "--csv", metavar="[FILE]", help="Write one row per case and class."),
     json_path: str | None = typer.Option(None, "--json", metavar="[FILE]", help="Write one JSON object."),
 ) -> None:
@@ -44,9 +50,10 @@ def evaluate(
 
     if definition not in DEFINITIONS:
         raise InputError(f"unknown --definition {definition!r}; choose {' or '.join(DEFINITIONS)}")
-    names = _class_names(classes)
+    names = class_names(classes)
     files = [Path(where) for where in (csv_path, json_path) if where and where != "-"]
-    for path in files:
+    _check_page(page, scan, reference)
+    for path in (*files, *([page] if page is not None else [])):
         check_writable(path)
     cases = match_cases(prediction, reference)
     extra = sorted(set(masks_in(prediction)) - {stem(case.prediction) for case in cases}) if reference.is_dir() else []
@@ -56,6 +63,24 @@ def evaluate(
         typer.echo(f"note: {prediction}: {count} no reference, not measured: {shown}", err=True)
     report = measure(cases, list(names) or None, definition, frame, series, tolerance, names)
     report["without_reference"] = extra
+    if page is not None:
+        from mona_infer.cli.pages import write_evaluation
+        from mona_infer.viewing.from_files import coloured
+
+        listed = coloured({int(label): entry["name"] for label, entry in report["mean"]["classes"].items()})
+        write_evaluation(
+            page,
+            cases,
+            listed,
+            DEFINITIONS[definition],
+            tolerance=tolerance,
+            scans=scan,
+            frame=frame,
+            series=series,
+            folder=reference.is_dir(),
+            keep_names=keep_names,
+        )
+        files.append(page)
     for where, text in ((csv_path, as_csv(report)), (json_path, json.dumps(report, indent=2) + "\n")):
         if where == "-":
             typer.echo(text, nl=False)
@@ -69,11 +94,12 @@ def evaluate(
             typer.echo(f"wrote {', '.join(map(str, files))}")
 
 
-def _class_names(text: str) -> dict[int, str]:
-    names = {}
-    for part in filter(None, text.split(",")):
-        label, _, name = part.partition("=")
-        if not label.strip().isdigit() or not 0 < int(label) < 65536:
-            raise InputError(f"expected --classes like 1=RV,2=Myo or 1,2, found {part!r}")
-        names[int(label)] = name.strip() or label.strip()
-    return names
+def _check_page(page: Path | None, scan: Path | None, reference: Path) -> None:
+    if page is not None and page.suffix != ".html":
+        raise InputError(f"expected --page FILE.html, found {page}")
+    if scan is None:
+        return
+    if page is None:
+        raise InputError("--scan is shown on a page; add --page FILE.html")
+    if not scan.exists():
+        raise InputError(f"{scan} (from --scan) does not exist")

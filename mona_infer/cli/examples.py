@@ -30,6 +30,15 @@ EXAMPLES = {
         "mona bench mine.toml --seeds 0,1",
         "mona bench add runs/acdc-mona-5pc",
     ),
+    "view": (
+        "mona view scan.nii.gz mask.nii.gz",
+        "mona view scan.nii.gz mask.nii.gz --reference label.nii.gz --classes 1=RV,2=Myo,3=LV --out page.html",
+    ),
+    "serve": (
+        "mona serve",
+        "mona serve path/to/Dataset042_Mine",
+        "mona serve Dataset042_Mine --host 0.0.0.0",
+    ),
     "demo": ("mona demo", "mona demo --out demo --steps 200"),
     "models": ("mona models", "mona models acdc-5pc", "mona models --json"),
     "doctor": ("mona doctor", "mona doctor --json"),

@@ -26,6 +26,8 @@ COMMANDS = {
     "segment": ("mona_infer.cli.segment:segment", "Segment a scan, or a folder of scans, with an exported model."),
     "models": ("mona_infer.cli.models:models", "List the models that come with mona, or show the card of one."),
     "evaluate": ("mona_infer.cli.evaluate:evaluate", "Measure masks against references: DSC, NSD, ASD, HD95."),
+    "view": ("mona_infer.cli.view:view", "Show a mask over its scan: one HTML page, for any browser, offline."),
+    "serve": ("mona_infer.cli.serve:serve", "Serve a page and an API: segment, correct, train; for 3D Slicer too."),
     "data": ("mona_train.cli.data:app", "Prepare a data set, check it, show what is in it."),
     "bench": ("mona_train.cli.bench:app", "Train the rows of a table of results, and keep their scores."),
     "demo": ("mona_train.cli.demo:demo", "Train on a small phantom, compare with supervised learning, draw a picture."),
@@ -37,7 +39,9 @@ NEEDS = {
     "export": ("torch", "onnx", "onnxscript", "safetensors"),
     "bench": ("torch", "lightning_fabric", "safetensors"),
     "demo": ("torch", "lightning_fabric", "safetensors"),
+    "serve": ("fastapi", "uvicorn", "python_multipart"),
 }
+EXTRAS = {"serve": "serve"}  # the extra that they belong to, where it is not `train`
 
 
 class LazyCommand(TyperCommand):
@@ -51,7 +55,7 @@ class LazyCommand(TyperCommand):
         if self.name in NEEDS and "--help" not in args and not extra.get("resilient_parsing"):
             from mona_infer.system.optional_parts import require
 
-            require(self.name, *NEEDS[self.name])
+            require(self.name, *NEEDS[self.name], extra=EXTRAS.get(self.name, "train"))
         module, _, name = self._target.partition(":")
         app = getattr(importlib.import_module(module), name)
         if not isinstance(app, typer.Typer):  # a single function; a group of commands is a Typer already

@@ -44,6 +44,10 @@ def segment(
     probabilities: Path | None = typer.Option(None, metavar="FOLDER", help="Write a probability map for each class."),
     stats: Path | None = typer.Option(None, metavar="FILE", help="Write volumes, areas and confidence as JSON."),
     preview: Path | None = typer.Option(None, metavar="PNG", help="Draw slices with the mask over them."),
+    page: Path | None = typer.Option(
+        None, metavar="HTML", help="A page to look at in a browser; for a folder, one of all cases and one of each."
+    ),
+    keep_names: bool = typer.Option(False, "--keep-names", help="Also show the folders of the files on the pages."),
     frame: str | None = typer.Option(None, metavar="N|all", help="Frame of a 4-D scan or cine, from 0; or all."),
     series: str | None = typer.Option(None, help="Which series of a DICOM folder: number, description or UID."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Replace masks that already exist."),
@@ -64,14 +68,18 @@ def segment(
     from mona_infer.segmenting.pipeline import run
     from mona_infer.system.memory_budget import parse_size
 
-    _check_options(stats, preview, frame)
+    _check_options(stats, preview, page, frame)
     ram = parse_size(max_ram) if max_ram else 0
     jobs, folder = find_jobs(scan, out, reference, format)
+    if page is not None:
+        from mona_infer.cli.pages import with_pages
+
+        jobs = with_pages(jobs, page, folder=folder)
     todo = [job for job in jobs if overwrite or not job.out.exists()]
     if not todo and not folder:
         raise InputError(f"{out} exists already; --overwrite replaces it")
     json_file = Path(json_path) if json_path and json_path != "-" else None
-    _check_outputs(jobs, [stats, preview, json_file], [out if folder else None, probabilities])
+    _check_outputs(jobs, [stats, preview, page, json_file], [out if folder else None, probabilities])
     sealed, quiet = sealed_later.result(), json_path == "-"
     if sealed.card is not None:
         typer.echo(sealed.card.describe(), err=quiet)
@@ -82,8 +90,9 @@ def segment(
         series=series,
         force=force,
         probabilities=probabilities,
-        details=stats is not None or json_path is not None,
+        details=stats is not None or json_path is not None or page is not None,
         pictures=preview is not None,
+        keep_names=keep_names,
     )
     clear_left_behind(jobs)
     cases, pictures = [], []
@@ -99,6 +108,12 @@ def segment(
     }
     report |= {"cases": [case.to_json() for case in cases], "kept": kept, "failed": len(failed)}
     written = [str(path) for path in (out, probabilities) if path is not None and done]
+    if page is not None and folder:
+        from mona_infer.cli.pages import write_all_cases
+
+        write_all_cases(page, jobs, todo, cases, sealed, options, scan)
+    if page is not None and (folder or done):
+        written.append(str(page))
     _write(report, [stats, json_file], preview, pictures, sealed, written)
     if quiet:
         typer.echo(json.dumps(report, indent=1))
@@ -124,8 +139,8 @@ def _read_model(given: Path | str | None) -> Future[Model]:
     return reading
 
 
-def _check_options(stats: Path | None, preview: Path | None, frame: str | None) -> None:
-    for name, path, suffix in (("stats", stats, ".json"), ("preview", preview, ".png")):
+def _check_options(stats: Path | None, preview: Path | None, page: Path | None, frame: str | None) -> None:
+    for name, path, suffix in (("stats", stats, ".json"), ("preview", preview, ".png"), ("page", page, ".html")):
         if path is not None and path.suffix != suffix:
             raise InputError(f"expected --{name} FILE{suffix}, found {path}")
     if frame is not None and frame != "all" and not frame.isdecimal():

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from mona_infer.errors import InputError
+
+TEMPORARY = re.compile(r"\.[0-9a-f]{8}\..+")  # the names that a killed process leaves behind
 
 
 @contextlib.contextmanager

@@ -99,22 +99,26 @@ def nifti_writer(
     """A function that writes one frame after another on the grid of `first`; the file appears when all are written."""
     if not path.name.endswith((".nii", ".nii.gz")):
         raise InputError(f"{path}: the name of a volume must end in .nii or .nii.gz")
-    header = _header_for(first, frames, intent)
     with atomic_path(path) as temporary, temporary.open("wb") as file:
-        # No file name or time in the gzip header: they would differ from run to run.
-        packed = igzip.IGzipFile("", "wb", 2, file, 0) if path.name.endswith(".gz") else None
-        stream = cast(IO[bytes], packed or file)
-        stream.write(bytes(header) + b"\0\0\0\0")  # four zeros: no header extensions follow
+        if not path.name.endswith(".gz"):
+            yield frame_writer(file, first, frames, intent)
+            return
+        packed = igzip.IGzipFile("", "wb", 2, file, 0)  # without a name or time, which would differ from run to run
+        yield frame_writer(packed, first, frames, intent)
+        packed.close()
 
-        stored = first.voxels.dtype.newbyteorder("<")
 
-        def write(volume: Volume) -> None:
-            for k in range(volume.shape[2]):
-                stream.write(volume.voxels[:, :, k].astype(stored, copy=False).tobytes(order="F"))
+def frame_writer(file: Any, first: Volume, frames: int, intent: str) -> Callable[[Volume], None]:
+    """Write the header into an open file; returns the function that writes one frame after another behind it."""
+    header, stored = _header_for(first, frames, intent), first.voxels.dtype.newbyteorder("<")
+    stream = cast(IO[bytes], file)
+    stream.write(bytes(header) + b"\0\0\0\0")  # four zeros: no header extensions follow
 
-        yield write
-        if packed:
-            packed.close()
+    def write(volume: Volume) -> None:
+        for k in range(volume.shape[2]):
+            stream.write(volume.voxels[:, :, k].astype(stored, copy=False).tobytes(order="F"))
+
+    return write
 
 
 def _header_for(volume: Volume, frames: int, intent: str) -> Header:

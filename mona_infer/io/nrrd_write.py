@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import IO, cast
 
 import numpy as np
 from isal import igzip
@@ -20,27 +21,32 @@ RAS_TO_LPS = np.array([-1.0, -1.0, 1.0])
 
 @contextlib.contextmanager
 def nrrd_writer(
-    path: Path, first: Volume, *, frames: int = 1, classes: Sequence[LabelClass] = ()
+    path: Path, first: Volume, *, frames: int = 1, classes: Sequence[LabelClass] = (), packed: bool = True
 ) -> Iterator[Callable[[Volume], None]]:
-    """A function that writes one frame after another on the grid of `first`; the file appears when all are written."""
+    """A function that writes one frame after another on the grid of `first`; the file appears when all are written.
+
+    `packed` is False for OHIF, whose reader of NRRD does not unpack gzip.
+    """
     segments = path.name.endswith(".seg.nrrd")
     if segments and frames > 1:
         raise InputError(f"{path}: a .seg.nrrd holds one frame; choose one with --frame N, or write a .nrrd or .nii.gz")
-    lines = _geometry(first, frames) + (_segments(first, classes) if segments else [])
+    lines = _geometry(first, frames, "gzip" if packed else "raw") + (_segments(first, classes) if segments else [])
     with atomic_path(path) as temporary, temporary.open("wb") as file:
         file.write(("\n".join(lines) + "\n\n").encode())
-        packed = igzip.IGzipFile("", "wb", 2, file, 0)  # no name or time: the same mask gives the same bytes
+        # no name or time in gzip's header: the same mask gives the same bytes
+        stream = cast(IO[bytes], igzip.IGzipFile("", "wb", 2, file, 0) if packed else file)
         stored = first.voxels.dtype.newbyteorder("<")
 
         def write(volume: Volume) -> None:
             for k in range(volume.shape[2]):
-                packed.write(volume.voxels[:, :, k].astype(stored, copy=False).tobytes(order="F"))
+                stream.write(volume.voxels[:, :, k].astype(stored, copy=False).tobytes(order="F"))
 
         yield write
-        packed.close()
+        if packed:
+            stream.close()
 
 
-def _geometry(volume: Volume, frames: int) -> list[str]:
+def _geometry(volume: Volume, frames: int, encoding: str) -> list[str]:
     """NRRD0004 and LPS, as ITK and 3D Slicer write; frames are the last axis, a list without a direction."""
     several = frames > 1
     steps = [_vector(column * RAS_TO_LPS) for column in volume.affine[:3, :3].T]
@@ -53,7 +59,7 @@ def _geometry(volume: Volume, frames: int) -> list[str]:
         f"space directions: {' '.join([*steps, 'none'] if several else steps)}",
         f"kinds: domain domain domain{' list' if several else ''}",
         "endian: little",
-        "encoding: gzip",
+        f"encoding: {encoding}",
         f"space origin: {_vector(volume.affine[:3, 3] * RAS_TO_LPS)}",
     ]
 

@@ -45,6 +45,16 @@ def reference_of(name: str, folder: Path) -> Path:
     return found
 
 
+def scan_of(name: str, folder: Path) -> Path:
+    """The scan of case `name`: a file, a zip or a folder with a DICOM series."""
+    there = {stem(p): p for p in sorted(folder.iterdir()) if p.is_dir() or p.name.lower().endswith((*CASES, ".zip"))}
+    wanted = (name, f"{name}_0000", Path(name).name)
+    found = next((there[n] for n in wanted if n in there), None)
+    if found is None:
+        raise InputError(f"{folder} has no scan for {name}; looked for {name}.nii.gz and {name}_0000.nii.gz")
+    return found
+
+
 def match_cases(prediction: Path, reference: Path) -> list[Case]:
     """Pair two files, or the files of two folders; every reference needs its prediction."""
     for path in (prediction, reference):

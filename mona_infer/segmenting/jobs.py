@@ -20,6 +20,8 @@ class Job:
     scan: Path
     out: Path
     reference: Path | None = None
+    page: Path | None = None
+    back: str = ""  # from the page to that of all cases
 
 
 def find_jobs(

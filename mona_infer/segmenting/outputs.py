@@ -22,6 +22,7 @@ from mona_infer.segmenting.warnings import training_differences
 from mona_infer.volume import Volume
 
 if TYPE_CHECKING:
+    from mona_infer.viewing.case import CasePage
     from mona_infer.viewing.pictures import Picture
 
 
@@ -36,6 +37,7 @@ class Options:
     probabilities: Path | None
     details: bool  # confidence is wanted
     pictures: bool
+    keep_names: bool = False  # of the folders above scan and mask, on pages
 
 
 Rows = list[list[tuple[str, "Picture"]]]
@@ -52,6 +54,7 @@ class Output:
         self._report = CaseReport(job.name, str(job.scan), str(job.out))
         self._pictures: Rows = []
         self._seg: Volume | None = None
+        self._page: CasePage | None = None
         self._error: Exception | None = None
 
     def add(self, found: Segmentation, reference: Volume | None) -> None:
@@ -73,6 +76,8 @@ class Output:
         report.warnings += [f"frame {shown}: {w}" if frames > 1 else w for w in found.warnings]
         if self._options.pictures:
             self._pictures += preview(found, self.job.name, shown if frames > 1 else None)
+        if self.job.page is not None:
+            self._show(found, reference, frames)
         measured = None if reference is None else scores(found, reference)
         report.frames.append(FrameReport(class_reports(found), measured))
         for name, chances in found.probabilities.items():
@@ -114,6 +119,35 @@ class Output:
             path = self._options.probabilities / self.job.name / f"{plain}.nii.gz"
             self._write_map[name] = self._files.enter_context(nifti_writer(path, chances, frames=frames))
 
+    def _show(self, found: Segmentation, reference: Volume | None, frames: int) -> None:
+        from mona_infer.viewing.case import CasePage
+
+        stack = found.stack
+        if self._page is None:
+            intensity = stack.task.intensity
+            window = (intensity.low, intensity.high) if intensity.rule == "window" else None
+            axis = stack.slicing.axes[0]
+            self._page = CasePage(self.job.name, stack.task.classes[1:], frames, axis, window)
+        sure = found.slice_confidence or None
+        self._page.add(stack.volume, found.mask, reference, sure, sure_reversed=stack.slicing.flips[0])
+
+    def _write_page(self) -> None:
+        """Before the mask gets its name: a case that is done has its page."""
+        if self._page is None or self.job.page is None:
+            return
+        from dataclasses import replace
+
+        from mona_infer.evaluation.metrics import DEFINITIONS
+        from mona_infer.viewing.names import without_folders
+
+        given = [path for path in (self.job.scan, self.job.out, self.job.reference) if path is not None]
+        kept = self._options.keep_names
+        shown = self._report if kept else replace(self._report, warnings=without_folders(self._report.warnings, given))
+        rules = DEFINITIONS["sound"].explanation if self.job.reference is not None else ()
+        made_by = f"{self._model.path.name}, {self._model.precision}"
+        files = [str(path) for path in given] if kept else ()
+        self._page.write(self.job.page, shown, rules=rules, made_by=made_by, back=self.job.back, files=files)
+
     def abandon(self, error: Exception) -> None:
         """Give it up, leaving nothing; the first reason is the one that `finish` tells."""
         if self._error is None:
@@ -132,6 +166,9 @@ class Output:
         """Give the files their names; returns the case's report and its pictures."""
         if self._error is None:
             try:
+                if len(self._report.frames) > 1:
+                    self._report.cine = heartbeat(self._report.frames)
+                self._write_page()
                 self._files.close()
                 if self._seg is not None:
                     from mona_infer.io.dicom.segmentation.write import write_seg
@@ -143,6 +180,5 @@ class Output:
             raise self._error
         if len(self._report.frames) == 1:
             return self._report, self._pictures
-        self._report.cine = heartbeat(self._report.frames)
         strip = [tile for row in self._pictures for tile in row]
         return self._report, [strip[n : n + COLUMNS] for n in range(0, len(strip), COLUMNS)]

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +33,7 @@ from mona_infer.volume import Volume
 
 Case = tuple[CaseReport, Rows]
 Budget = Callable[[], tuple[int, int]]  # as Segmenter.reading_budget
+Progress = Callable[[Job, float], None]  # how much of a case is done, 0..1
 T = TypeVar("T")
 
 
@@ -54,9 +56,19 @@ class _Frame:
 
 
 def run(
-    jobs: list[Job], model: Model, options: Options, start: Callable[[], Segmenter], *, folder: bool, max_ram: int = 0
+    jobs: list[Job],
+    model: Model,
+    options: Options,
+    start: Callable[[], Segmenter],
+    *,
+    folder: bool,
+    max_ram: int = 0,
+    progress: Progress | None = None,
 ) -> Iterator[Case]:
-    """Each case's report and pictures, in order.  `start` makes the engine ready while the first scan is read."""
+    """Each case's report and pictures, in order.  `start` makes the engine ready while the first scan is read.
+
+    `progress` is told of each case instead of the terminal; what it raises ends that case and no other.
+    """
     maps, given_up = options.probabilities is not None, set[Job]()
 
     def budget() -> tuple[int, int]:
@@ -67,7 +79,7 @@ def run(
     output = written = None
     with (
         closing(frames),
-        waiting("segmenting") as tell,
+        _told(progress) as tell,
         ThreadPoolExecutor(1) as writer,
         ThreadPoolExecutor(1) as reader,
     ):
@@ -81,7 +93,12 @@ def run(
                         continue
                     try:
                         volume, reference = frame.take()
-                        bar = _bar(tell, shown, volume.frames if options.every_frame else 1, n, len(jobs), folder)
+                        of = volume.frames if options.every_frame else 1
+                        bar = (
+                            partial(_part, progress, job, shown, of)
+                            if progress
+                            else _bar(tell, shown, of, n, len(jobs), folder)
+                        )
                         found = segmenter.segment(volume, confidence=options.details, probabilities=maps, progress=bar)
                     except Exception as error:
                         given_up.add(job)
@@ -113,6 +130,15 @@ def _ahead(items: Iterator[T], reader: ThreadPoolExecutor, count: int) -> Iterat
             return
         yield item
         del item
+
+
+def _told(progress: Progress | None) -> AbstractContextManager[Callable[[float, int], None]]:
+    return waiting("segmenting") if progress is None else nullcontext(lambda done, of: None)
+
+
+def _part(progress: Progress, job: Job, frame: int, frames: int, done: int, of: int) -> None:
+    """Tells of a case as a fraction of its slices in all frames."""
+    progress(job, (frame + done / of) / frames)
 
 
 def _bar(

@@ -39,12 +39,16 @@ def install_command(*needed: str) -> str:
 
     It names the packages, not mona's extra, so that it works for a clone as well as for a wheel.
     """
+    return f"{this_python()} -m pip install " + " ".join(f'"{requirement}"' for requirement in needed)
+
+
+def this_python() -> str:
+    """What a user types to run the Python that runs mona."""
     import shutil
 
     found = shutil.which("python")
     activated = found is not None and Path(found).parent == Path(sys.executable).parent
-    python = "python" if activated else sys.executable or "python"
-    return f"{python} -m pip install " + " ".join(f'"{requirement}"' for requirement in needed)
+    return "python" if activated else sys.executable or "python"
 
 
 def require(command: str, *modules: str, extra: str = "train") -> None:
@@ -56,7 +60,7 @@ def require(command: str, *modules: str, extra: str = "train") -> None:
 def missing_part(error: ModuleNotFoundError) -> MissingPart | None:
     """The error for a module that failed to import; None if it is not an optional package, which is a bug in mona."""
     module = (error.name or "").partition(".")[0]
-    for extra in ("train", "cpu", "openvino", "gpu", "dicom", "dicom-seg", "bench", "slurm"):
+    for extra in ("train", "cpu", "openvino", "gpu", "dicom", "dicom-seg", "bench", "slurm", "serve"):
         if _package(module) in requirements(extra):
             return _missing(f"this needs {_package(module)}", [module], extra)
     return None

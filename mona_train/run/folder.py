@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from pathlib import Path
 
 from mona_infer.errors import InputError
-from mona_infer.io.atomic import write_text
+from mona_infer.io.atomic import TEMPORARY, write_text
 from mona_train.config.schema import Config
 from mona_train.config.toml import from_toml, to_toml
 from mona_train.methods.registry import stages_of
 
 CONFIG = "run.toml"
-UNFINISHED = re.compile(r"\.[0-9a-f]{8}\..+")  # the temporary names of mona_infer.io.atomic
 
 
 def write_config(config: Config, folder: Path) -> None:
@@ -24,7 +22,7 @@ def clear(folder: Path) -> None:
     """Remove what processes that were killed in the middle of writing left behind."""
     for place in (folder, folder / "checkpoints", folder / "pictures"):
         for path in place.iterdir() if place.is_dir() else ():
-            if path.is_file() and UNFINISHED.fullmatch(path.name):
+            if path.is_file() and TEMPORARY.fullmatch(path.name):
                 path.unlink(missing_ok=True)
 
 

@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mona_infer.errors import InputError
+from mona_infer.io.dataset_folder import once
 from mona_infer.io.formats import WHOLE as ENDINGS
 from mona_infer.io.formats import stem
 from mona_infer.io.read import label_ids, read_volume
@@ -37,13 +37,6 @@ def files_below(folder: Path) -> Iterator[Path]:
 def scans_below(folder: Path) -> list[Path]:
     """Files that contain a scan or a label, judged by their extension."""
     return [path for path in files_below(folder) if path.name.lower().endswith(ENDINGS)]
-
-
-def once(found: dict[Any, Path], key: Any, path: Path) -> None:
-    """Add a file under its key; two files for the same key are an error."""
-    if key in found:
-        raise InputError(f"{found[key]} and {path} are files for the same scan; remove one of them")
-    found[key] = path
 
 
 def read_image(path: Path, modality: str | None, label: Path | None = None) -> Volume:
