@@ -303,5 +303,5 @@ def test_a_run_becomes_a_model_that_ships(run: Path, tmp_path: Path, monkeypatch
     assert f"| RV | {results['classes']['RV']['dsc']:.3f} | {low:.3f} to {high:.3f} |" in card.text
     for said in (*RUN[1:3], "--ratio 0.5", "--set width=0.25", "commit `abc`", "2 of 4 training patients", model.seal):
         assert said in " ".join(card.text.split()), said
-    assert max(len(line) for line in card.text.splitlines()) <= 120
+    assert max(len(line) for line in card.text.splitlines() if not line.startswith("mona train")) <= 120
     assert card.scans.possible["slices"] == (1, 50) and card.scans.oblique
