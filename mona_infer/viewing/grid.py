@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,29 +64,30 @@ class ShownGrid:
     def values(self, volume: Volume) -> Volume:
         """What is shown of a scan; halved, the mean of four pixels."""
         voxels = self.view(volume.voxels)
-        if self.halved:
-            corners = [c.astype(np.float32) for c in self._corners(voxels)]
-            mean = sum(corners[1:], start=corners[0]) / 4
-            kind = voxels.dtype
-            voxels = np.rint(mean).astype(kind) if kind.kind in "iu" else mean.astype(kind)
-        return replace(volume, voxels=voxels, affine=self.affine, header=None)
+        return replace(
+            volume, voxels=self._by_four(voxels, _mean) if self.halved else voxels, affine=self.affine, header=None
+        )
 
     def labels(self, labels: Labels) -> Labels:
         """What is shown of a mask; halved, the label that most of four pixels have, else that of the first."""
         voxels = self.view(labels)
-        if self.halved:
-            a, b, c, d = self._corners(voxels)
-            voxels = np.where((b == c) | (b == d), b, np.where(c == d, c, a))
-        return np.asarray(voxels)
+        return np.asarray(self._by_four(voxels, _commonest) if self.halved else voxels)
 
-    def _corners(self, voxels: NDArray[Any]) -> list[NDArray[Any]]:
-        """The four pixels of every two rows and columns; an odd last one counts twice."""
-        u, v = (n for n in range(3) if n != self.slice_axis)
-        pads = [(0, n % 2 if axis != self.slice_axis else 0) for axis, n in enumerate(voxels.shape)]
-        padded = np.pad(voxels, pads, mode="edge")
-        found = []
-        for i, j in ((0, 0), (0, 1), (1, 0), (1, 1)):
-            part = [slice(None)] * 3
-            part[u], part[v] = slice(i, None, 2), slice(j, None, 2)
-            found.append(padded[tuple(part)])
-        return found
+    def _by_four(self, voxels: NDArray[Any], join: Callable[..., NDArray[Any]]) -> NDArray[Any]:
+        """Every two rows and columns of a slice joined, slice by slice; an odd last one counts twice."""
+        planes = np.moveaxis(voxels, self.slice_axis, 0)
+        rows, columns = planes.shape[1:]
+        found = np.empty((len(planes), (rows + 1) // 2, (columns + 1) // 2), voxels.dtype)
+        for k, plane in enumerate(planes):
+            even = np.pad(plane, ((0, rows % 2), (0, columns % 2)), mode="edge")
+            found[k] = join(even[::2, ::2], even[::2, 1::2], even[1::2, ::2], even[1::2, 1::2])
+        return np.moveaxis(found, 0, self.slice_axis)
+
+
+def _mean(*corners: NDArray[Any]) -> NDArray[Any]:
+    mean = sum((c.astype(np.float32) for c in corners[1:]), start=corners[0].astype(np.float32)) / 4
+    return np.rint(mean) if corners[0].dtype.kind in "iu" else mean
+
+
+def _commonest(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any], d: NDArray[Any]) -> NDArray[Any]:
+    return np.where((b == c) | (b == d), b, np.where(c == d, c, a))

@@ -187,27 +187,17 @@ function beat(about) {
 
 // The smallest box around mask and reference in all frames, with room around it; all of the scan if they are empty.
 function boxAround(layers, axis) {
-  const { shape } = layers.mask, low = [...shape], high = [0, 0, 0];
-  for (const volume of [layers.mask, layers.reference]) {
-    if (!volume) continue;
-    let n = 0;
-    for (let f = 0; f < volume.frames; f++)
-      for (let z = 0; z < shape[2]; z++)
-        for (let y = 0; y < shape[1]; y++)
-          for (let x = 0; x < shape[0]; x++, n++) {
-            if (!volume.voxels[n]) continue;
-            if (x < low[0]) low[0] = x;
-            if (y < low[1]) low[1] = y;
-            if (z < low[2]) low[2] = z;
-            if (x >= high[0]) high[0] = x + 1;
-            if (y >= high[1]) high[1] = y + 1;
-            if (z >= high[2]) high[2] = z + 1;
-          }
+  const { shape } = layers.mask, low = [...shape], high = [-1, -1, -1];
+  for (const volume of [layers.mask, layers.reference].filter(Boolean)) {
+    for (let frame = 0; frame < volume.frames; frame++) {
+      const box = boxOf(volume, null, frame);
+      for (let a = 0; box && a < 3; a++) { low[a] = Math.min(low[a], box.low[a]); high[a] = Math.max(high[a], box.high[a]); }
+    }
   }
-  if (high[0] === 0) return shape.map((n) => [0, n]);
+  if (high[0] < 0) return shape.map((n) => [0, n]);
   return shape.map((n, a) => {
     const room = Math.ceil(Math.max(4, 0.35 * (high[a] - low[a])));
-    return a === axis ? [low[a], high[a]] : [Math.max(0, low[a] - room), Math.min(n, high[a] + room)];
+    return a === axis ? [low[a], high[a] + 1] : [Math.max(0, low[a] - room), Math.min(n, high[a] + 1 + room)];
   });
 }
 

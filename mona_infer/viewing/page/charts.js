@@ -3,7 +3,7 @@
 // Columns of areas, one per slice; a click goes there.
 function sliceStrip(rows, classes, worst, go) {
   const width = 1000, height = 100, most = Math.max(1e-6, ...rows.map((row) => row.reduce((a, b) => a + b, 0)));
-  const step = width / rows.length, gap = Math.min(6, step * 0.15);
+  const step = width / rows.length, gap = step < 8 ? 0 : Math.min(6, step * 0.15);
   const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", class: "strip", "aria-hidden": "true" });
   const columns = rows.map((row, k) => {
     const title = `Slice ${k + 1}: ` + (classes.filter((c, n) => row[n]).map((c, n) => `${c.name} ${Math.round(row[classes.indexOf(c)])} mm²`).join(", ") || "empty");

@@ -58,6 +58,8 @@ class GpuViewer {
       if (!this.quiet) this.tell.at(Array.from(place.vox.slice(0, 3), Math.round));
     };
     this.nv.onIntensityChange = (volume) => this.tell.window([volume.cal_min, volume.cal_max]);
+    // 3-D is the surfaces alone: casting rays through the scan as well takes a minute without a graphics card.
+    this.nv.drawImage3D = () => {};
     await this.nv.attachToCanvas(this.canvas);
     this.volumes = {};
     for (const name of ["scan", "mask", "reference"]) {
@@ -67,8 +69,10 @@ class GpuViewer {
       const image = await NVImage.new(upright(layer), `${name}.nii`, "gray", 1, null, 0, this.layers.scan ? 1 : 1000);
       if (name !== "scan") image.setColormapLabel(this.table(name, new Set()));
       this.volumes[name] = image;
-      this.nv.addVolume(image);
     }
+    // Not addVolume, which would draw everything again for each of them.
+    this.nv.volumes = Object.values(this.volumes);
+    [this.nv.back, ...this.nv.overlays] = this.nv.volumes;
   }
 
   table(name, hidden) {
@@ -94,25 +98,25 @@ class GpuViewer {
   apply(state) {
     this.quiet = true;
     const { nv, volumes } = this, solid = state.view === "3d", n = state.frame;
-    let upload = false;
+    let scan = false, overlay = false; // what has to be given to the graphics card again
     if (this.changed("window", state.window) && this.layers.scan) {
       [volumes.scan.cal_min, volumes.scan.cal_max] = state.window;
-      upload = true;
+      scan = true;
     }
     for (const name of ["mask", "reference"]) {
       if (!volumes[name]) continue;
-      const { on, opacity, outline } = state[name], hidden = [...state.hidden].sort();
-      if (this.changed(`${name} table`, hidden)) { volumes[name].setColormapLabel(this.table(name, state.hidden)); upload = true; }
-      if (this.changed(`${name} outline`, outline)) { volumes[name].img = outline ? this.layers[name].outline : this.layers[name].voxels; upload = true; }
-      if (this.changed(`${name} opacity`, on && !solid ? opacity : 0)) { volumes[name].opacity = on && !solid ? opacity : 0; upload = true; }
+      const { on, opacity, outline } = state[name], hidden = [...state.hidden].sort(), shown = on ? opacity : 0;
+      if (this.changed(`${name} table`, hidden)) { volumes[name].setColormapLabel(this.table(name, state.hidden)); overlay = true; }
+      if (this.changed(`${name} outline`, outline)) { volumes[name].img = outline ? this.layers[name].outline : this.layers[name].voxels; overlay = true; }
+      if (this.changed(`${name} opacity`, shown)) { volumes[name].opacity = shown; overlay = true; }
     }
     if (this.changed("frame", n)) {
       for (const volume of Object.values(volumes)) volume.frame4D = Math.min(n, volume.nFrame4D - 1);
-      upload = true;
+      scan = overlay = true;
     }
-    if (this.changed("solid", solid)) { volumes.scan.opacity = solid ? 0 : 1; upload = true; }
-    if (upload) nv.updateGLVolume();
-    if (upload || this.changed("smooth", state.smooth)) nv.updateInterpolation(0, state.smooth);
+    if (this.changed("started", true)) nv.updateGLVolume();
+    else nv.volumes.forEach((volume, layer) => { if (layer ? overlay : scan) nv.refreshLayers(volume, layer); });
+    if (scan || this.changed("smooth", [state.smooth, solid])) nv.updateInterpolation(0, state.smooth);
     if (solid) this.surfaces(state);
     if (this.changed("view", [state.view, state.axis])) {
       nv.opts.crosshairWidth = state.view === "planes" ? 1 : 0;
@@ -139,15 +143,15 @@ class GpuViewer {
   surfaces(state) {
     const name = state.mask.on || !this.layers.reference ? "mask" : "reference";
     if (this.changed("surfaces", [name, state.frame])) {
-      for (const mesh of this.meshes?.values() ?? []) this.nv.removeMesh(mesh);
+      for (const mesh of this.meshes?.values() ?? []) mesh.unloadMesh(this.nv.gl);
       this.meshes = new Map();
       this.colours.mask.forEach(([r, g, b], n) => {
         const found = n ? surfaceOf(this.layers[name], n, Math.min(state.frame, this.layers[name].frames - 1)) : null;
         if (!found) return;
         const mesh = new this.library.NVMesh(found.points, found.triangles, `class ${n}`, new Uint8Array([r, g, b, 255]), 1, true, this.nv.gl);
-        this.nv.addMesh(mesh);
         this.meshes.set(n, mesh);
       });
+      this.nv.meshes = [...this.meshes.values()]; // not addMesh, which would give all volumes to the card again
     }
     for (const [n, mesh] of this.meshes) mesh.visible = !state.hidden.has(n);
   }

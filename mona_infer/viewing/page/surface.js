@@ -3,27 +3,43 @@
 const FACES = 400000; // beyond so many, every second voxel is taken
 
 function surfaceOf(labels, wanted, frame) {
-  for (let step = 1; step <= 8; step *= 2) {
-    const net = surfaceNet(labels, wanted, frame, step);
-    if (!net || net.quads.length <= 4 * FACES) return net && smoothed(net, straight(labels));
+  const box = boxOf(labels, wanted, frame);
+  for (let step = 1; box && step <= 8; step *= 2) {
+    const net = surfaceNet(labels, wanted, frame, box, step);
+    if (net.quads.length <= 4 * FACES) return smoothed(net, straight(labels));
   }
   return null;
 }
 
-function surfaceNet(labels, wanted, frame, step) {
+// First and last voxel along x, y and z of a class, or (null) of all; null where there is none.
+function boxOf(labels, wanted, frame) {
+  const [nx, ny, nz] = labels.shape, low = [nx, ny, nz], high = [-1, -1, -1];
+  let n = labels.size * frame;
+  for (let z = 0; z < nz; z++)
+    for (let y = 0; y < ny; y++)
+      for (let x = 0; x < nx; x++, n++) {
+        if (wanted === null ? !labels.voxels[n] : labels.voxels[n] !== wanted) continue;
+        if (x < low[0]) low[0] = x;
+        if (y < low[1]) low[1] = y;
+        if (z < low[2]) low[2] = z;
+        if (x > high[0]) high[0] = x;
+        if (y > high[1]) high[1] = y;
+        if (z > high[2]) high[2] = z;
+      }
+  return high[0] < 0 ? null : { low, high };
+}
+
+function surfaceNet(labels, wanted, frame, { low, high }, step) {
   const [sx, sy, sz] = labels.strides(), steps = labels.shape.map((n) => (n >= 32 * step ? step : 1));
-  const shape = labels.shape.map((n, a) => Math.ceil(n / steps[a]));
-  const [nx, ny, nz] = shape.map((n) => n + 2), start = labels.size * frame; // one voxel of background around
+  const shape = [0, 1, 2].map((a) => Math.ceil((high[a] - low[a] + 1) / steps[a]));
+  const [nx, ny, nz] = shape.map((n) => n + 2); // one voxel of background around
+  const start = labels.size * frame + low[0] * sx + low[1] * sy + low[2] * sz;
   const inside = new Uint8Array(nx * ny * nz);
-  let count = 0;
   for (let z = 0; z < shape[2]; z++)
     for (let y = 0; y < shape[1]; y++)
       for (let x = 0; x < shape[0]; x++)
-        if (labels.voxels[start + x * steps[0] * sx + y * steps[1] * sy + z * steps[2] * sz] === wanted) {
+        if (labels.voxels[start + x * steps[0] * sx + y * steps[1] * sy + z * steps[2] * sz] === wanted)
           inside[x + 1 + nx * (y + 1 + ny * (z + 1))] = 1;
-          count++;
-        }
-  if (!count) return null;
   const point = new Int32Array(inside.length).fill(-1), points = [], quads = [];
   const corners = [];
   for (let c = 0; c < 8; c++) corners.push((c & 1) + nx * (((c >> 1) & 1) + ny * (c >> 2)));
@@ -43,7 +59,7 @@ function surfaceNet(labels, wanted, frame, step) {
               crossings++;
             }
         point[at] = points.length / 3;
-        points.push((x - 1 + px / crossings) * steps[0], (y - 1 + py / crossings) * steps[1], (z - 1 + pz / crossings) * steps[2]);
+        points.push(low[0] + (x - 1 + px / crossings) * steps[0], low[1] + (y - 1 + py / crossings) * steps[1], low[2] + (z - 1 + pz / crossings) * steps[2]);
       }
   // Every edge of the grid that the border crosses is the middle of a quad of the four cells around it.
   const strides = [1, nx, nx * ny];
@@ -70,7 +86,7 @@ function smoothed({ points, quads }, affine) {
   let now = Float32Array.from(points);
   const around = new Uint16Array(count);
   for (let q = 0; q < quads.length; q++) around[quads[q]] += 2;
-  const rounds = quads.length < 4 * 80000 ? 60 : 16; // thick slices make steps, which take many
+  const rounds = quads.length < 4 * 200000 ? 60 : 16; // thick slices make steps, which take many
   for (let round = 0; round < rounds; round++) {
     const sums = new Float32Array(now.length), factor = round % 2 ? -0.53 : 0.5;
     for (let q = 0; q < quads.length; q += 4)
