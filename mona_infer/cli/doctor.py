@@ -48,7 +48,16 @@ def doctor(
 
 
 def examine() -> list[Finding]:
-    return [_python(), _kernels(), *_onnx_runtime(), *_other_engines(), *_training(), _codecs(), _highdicom()]
+    return [
+        _python(),
+        _kernels(),
+        *_onnx_runtime(),
+        *_other_engines(),
+        *_training(),
+        _codecs(),
+        _highdicom(),
+        *_models(),
+    ]
 
 
 def _python() -> Finding:
@@ -131,6 +140,23 @@ def _highdicom() -> Finding:
     if installed:
         return Finding("highdicom", "ok", f"{installed}, masks can be written as DICOM-SEG")
     return Finding("highdicom", "missing", "only to write masks as DICOM-SEG", _install("dicom-seg", "highdicom"))
+
+
+def _models() -> list[Finding]:
+    """The models that come with mona: each can be read and is the one that its card is of."""
+    from mona_infer.errors import MonaError
+    from mona_infer.models.bundled import bundled
+    from mona_infer.models.file import read_model
+
+    try:
+        cards = bundled()
+        for card in cards:
+            read_model(card.model)
+    except MonaError as error:
+        return [Finding("models", "broken", str(error), "make install, or install mona again")]
+    if not cards:
+        return [Finding("models", "missing", "no model came with this mona", "mona train, then mona export")]
+    return [Finding("models", "ok", f"{card.name}: DSC {card.dsc:.3f} on {card.measured_on}") for card in cards]
 
 
 def _install(extra: str, package: str) -> str:
