@@ -111,6 +111,9 @@ def test_drop_a_scan_see_its_mask_then_correct_a_case_and_save(tmp_path, browser
         hand.click("dialog button[value=drop]")
         hand.shown("cases")
         nothing_left_the_machine(hand, url)
+    hand.go("cases/again")  # the server is gone
+    hand.browser("wait", selector="main .notice")
+    assert "Check that `mona serve` is still running" in hand.text("main .notice")
 
 
 def nothing_left_the_machine(hand, url):
