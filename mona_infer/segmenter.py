@@ -1,7 +1,7 @@
 """`Segmenter`: a model and an engine, called with a scan, give its mask.
 
 from mona_infer import Segmenter, read_volume
-mask = Segmenter("runs/acdc-mona-5pc/model.onnx")(read_volume("scan.nii.gz"))
+mask = Segmenter()(read_volume("scan.nii.gz"))
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from mona_infer.geometry.probabilities import STEPS, Logits, softmax
 from mona_infer.geometry.stack import SliceStack
 from mona_infer.geometry.windows import Box
 from mona_infer.models.file import Model, read_model
+from mona_infer.models.find import bundled_or
 from mona_infer.segmenting.components import keep_largest
 from mona_infer.segmenting.first_look import NOTHING, UNCERTAIN, look
 from mona_infer.segmenting.holes import fill_holes
+from mona_infer.segmenting.scan_kind import check_scan
 from mona_infer.segmenting.test_time_augmentation import mirror_averaged
 from mona_infer.system.memory_budget import TooLarge, memory_budget, resident
 from mona_infer.task import LOOK, Task
@@ -53,18 +55,20 @@ class Segmentation:
 class Segmenter:
     """Ready to segment one scan after another; a call is safe from one thread at a time.
 
-    `model` is a file that `mona export` wrote, or that file already read.  `engine` is "auto", a name of `engines()`,
+    `model` is a file that `mona export` wrote, the folder of a run, the name of a bundled model (`mona models`), or a
+    file already read; None takes the best bundled model.  `engine` is "auto", a name of `engines()`,
     or an engine that is ready to run; with such an engine a Task may stand in for the model, as in training.
     `first_look` runs the small network of a Task with a first look; by default the model's own, on an engine of the
     same kind.  `tta` averages over the slice and its mirror images: four times the work.  `largest` keeps only the
     largest connected piece of every class, not just of those that the Task names.  `batch` and `threads` default to
     what suits the engine and to all cores.  `max_ram` is how many bytes this process may hold: batches are made smaller
-    to fit, and a scan that does not fit is refused.
+    to fit, and a scan that does not fit is refused.  So is a scan of another modality than the model's and, by a
+    bundled model, one that is plainly not its kind; `force` segments them anyway.
     """
 
     def __init__(
         self,
-        model: Model | Task | Path | str,
+        model: Model | Task | Path | str | None = None,
         *,
         engine: str | Engine = AUTO,
         first_look: Engine | None = None,
@@ -73,6 +77,7 @@ class Segmenter:
         batch: int | None = None,
         threads: int = 0,
         max_ram: int = 0,
+        force: bool = False,
     ) -> None:
         self.model: Model | None = None
         if isinstance(model, Task):
@@ -80,7 +85,7 @@ class Segmenter:
                 raise TypeError("a Task alone has no network: give the engine that runs it")
             self.task, self.engine = model, engine
         else:
-            self.model = model if isinstance(model, Model) else read_model(model)
+            self.model = model if isinstance(model, Model) else read_model(bundled_or(model))
             self.task = self.model.task
             self.engine, first_look = _engines(self.model, engine, first_look, threads)
         if self.task.first_look and first_look is None:
@@ -90,7 +95,7 @@ class Segmenter:
         self.batch = batch or self.engine.batch
         if self.batch < 1:
             raise InputError(f"the batch must be 1 or greater, found {batch}")
-        self.max_ram = max_ram
+        self.max_ram, self.force = max_ram, force
         self._workspace = 0  # bytes that the engine takes for a slice, once measured
         self._most = 0  # slices that it was given at a time: what it took for them, it keeps
 
@@ -107,6 +112,8 @@ class Segmenter:
         progress: Callable[[int, int], None] | None = None,
     ) -> Segmentation:
         """The mask, and how sure the network was of it; `progress` is told how many slices of how many are done."""
+        if self.model is not None:
+            check_scan(volume, self.model, force=self.force)
         stack, box = SliceStack(volume, self.task), None
         warnings: tuple[str, ...] = ()
         if self.first_look is not None:

@@ -57,6 +57,7 @@ def examine() -> list[Finding]:
         _codecs(),
         _highdicom(),
         _niivue(),
+        *_models(),
     ]
 
 
@@ -148,6 +149,23 @@ def _niivue() -> Finding:
     if niivue.library() is not None:
         return Finding("NiiVue", "ok", f"{niivue.VERSION}, pages show slices and 3-D")
     return Finding("NiiVue", "missing", "pages show plain 2-D slices; fetched with npm", niivue.fetch_command())
+
+
+def _models() -> list[Finding]:
+    """The models that come with mona: each can be read and is the one that its card is of."""
+    from mona_infer.errors import MonaError
+    from mona_infer.models.bundled import bundled
+    from mona_infer.models.file import read_model
+
+    try:
+        cards = bundled()
+        for card in cards:
+            read_model(card.model)
+    except MonaError as error:
+        return [Finding("models", "broken", str(error), "make install, or install mona again")]
+    if not cards:
+        return [Finding("models", "missing", "no model came with this mona", "mona train, then mona export")]
+    return [Finding("models", "ok", f"{card.name}: DSC {card.dsc:.3f} on {card.measured_on}") for card in cards]
 
 
 def _install(extra: str, package: str) -> str:

@@ -14,6 +14,7 @@ EXAMPLES = {
     ),
     "segment": (
         "mona segment scan.nii.gz --out mask.nii.gz --preview mask.png",
+        "mona segment scan.nii.gz --out mask.nii.gz --model acdc-5pc",
         "mona segment series/ --out mask.dcm",
         "mona segment imagesTr --out masks --reference labelsTr --stats stats.json",
         "mona segment cine.nii.gz --out masks.nii.gz --frame all",
@@ -33,6 +34,7 @@ EXAMPLES = {
         "mona serve Dataset042_Mine --host 0.0.0.0",
     ),
     "demo": ("mona demo", "mona demo --out demo --steps 200"),
+    "models": ("mona models", "mona models acdc-5pc", "mona models --json"),
     "doctor": ("mona doctor", "mona doctor --json"),
 }
 

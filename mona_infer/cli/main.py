@@ -23,10 +23,12 @@ COMMANDS = {
     "train": ("mona_train.cli.train:train", "Train a network on many scans and few labels."),
     "export": ("mona_train.cli.export:export", "Export a run as a model file, and check it against the run."),
     "segment": ("mona_infer.cli.segment:segment", "Segment a scan, or a folder of scans, with an exported model."),
+    "models": ("mona_infer.cli.models:models", "List the models that come with mona, or show the card of one."),
     "evaluate": ("mona_infer.cli.evaluate:evaluate", "Measure masks against references: DSC, NSD, ASD, HD95."),
     "view": ("mona_infer.cli.view:view", "Show a mask over its scan: one HTML page, for any browser, offline."),
     "serve": ("mona_infer.cli.serve:serve", "Serve a page and an API: segment, correct, train; for 3D Slicer too."),
     "data": ("mona_train.cli.data:app", "Prepare a data set, check it, show what is in it."),
+    "bench": ("mona_train.cli.bench:app", "Train the rows of a table of results, and keep their scores."),
     "demo": ("mona_train.cli.demo:demo", "Train on a small phantom, compare with supervised learning, draw a picture."),
     "doctor": ("mona_infer.cli.doctor:doctor", "Show what works on this machine, and how to install the rest."),
 }
@@ -34,6 +36,7 @@ COMMANDS = {
 NEEDS = {
     "train": ("torch", "lightning_fabric", "safetensors"),
     "export": ("torch", "onnx", "onnxscript", "safetensors"),
+    "bench": ("torch", "lightning_fabric", "safetensors"),
     "demo": ("torch", "lightning_fabric", "safetensors"),
     "serve": ("fastapi", "uvicorn", "python_multipart"),
 }

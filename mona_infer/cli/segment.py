@@ -27,7 +27,11 @@ def segment(
         metavar="MASK",
         help="The mask: .nii.gz, .nii, .nrrd or .seg.nrrd; for DICOM also .dcm; for a folder of scans, a folder.",
     ),
-    model: Path | None = typer.Option(None, help="Default: $MONA_MODEL, else the newest export under runs/."),
+    model: Path | None = typer.Option(
+        None,
+        help="A file, a run's folder, or a name of `mona models`. Default: $MONA_MODEL, else the newest export under "
+        "runs/, else the best model that comes with mona.",
+    ),
     format: str | None = typer.Option(
         None, metavar="SUFFIX", help="For a folder: nii.gz (default), nii, nrrd, seg.nrrd or dcm (DICOM-SEG)."
     ),
@@ -45,7 +49,7 @@ def segment(
     frame: str | None = typer.Option(None, metavar="N|all", help="Frame of a 4-D scan or cine, from 0; or all."),
     series: str | None = typer.Option(None, help="Which series of a DICOM folder: number, description or UID."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Replace masks that already exist."),
-    force: bool = typer.Option(False, "--force", help="Also segment scans of another modality than the model's."),
+    force: bool = typer.Option(False, "--force", help="Also segment scans that are plainly not the model's kind."),
     threads: int = typer.Option(0, min=0, metavar="N", help="Threads for the network. Default: all cores."),
     batch: int | None = typer.Option(None, min=1, metavar="N", help="Slices at a time. Default: the engine's best."),
     max_ram: str | None = typer.Option(None, metavar="SIZE", help="Use at most this much memory, such as 2GB."),
@@ -76,6 +80,8 @@ def segment(
     json_file = Path(json_path) if json_path and json_path != "-" else None
     _check_outputs(jobs, [stats, preview, page, json_file], [out if folder else None, probabilities])
     sealed, quiet = read_model(find_model(model)), json_path == "-"
+    if sealed.card is not None:
+        typer.echo(sealed.card.describe(), err=quiet)
     setup = _Setup(sealed, engine, quiet, tta=tta, largest=largest, batch=batch, threads=threads, max_ram=ram)
     options = Options(
         frame=None if frame in (None, "all") else int(frame or 0),
@@ -96,7 +102,7 @@ def segment(
     failed = [case.case for case in cases if case.error is not None]
     done, kept = len(cases) - len(failed), [job.name for job in jobs if job not in todo]
     report: dict[str, Any] = {
-        "model": {"path": str(sealed.path), "sha256": sealed.seal},
+        "model": {"path": str(sealed.path), "sha256": sealed.seal} | _bundled(sealed),
         "engine": setup.description or None,
     }
     report |= {"cases": [case.to_json() for case in cases], "kept": kept, "failed": len(failed)}
@@ -146,6 +152,11 @@ def _check_outputs(jobs: list[Job], files: list[Path | None], folders: list[Path
         check_highdicom()
 
 
+def _bundled(model: Model) -> dict[str, str]:
+    """What a report says of a model that came with mona, beside its file."""
+    return {} if model.card is None else {"name": model.card.name, "licence": model.card.licence}
+
+
 class _Setup:
     """Starts the engine when the pipeline asks for it, and then says which one it is."""
 
@@ -156,8 +167,9 @@ class _Setup:
     def segmenter(self) -> Segmenter:
         from mona_infer.segmenter import Segmenter
 
-        made = Segmenter(self._model, engine=self._engine, **self._options)
-        self.description = f"{self._model.path} ({self._model.precision}) on {made.engine.description}"
+        # The pipeline looks at each scan when it is read, so that a bad one is refused before the network is ready.
+        made = Segmenter(self._model, engine=self._engine, force=True, **self._options)
+        self.description = f"{self._model.label} ({self._model.precision}) on {made.engine.description}"
         if not self._quiet:
             typer.echo(f"model {self.description}")
         return made

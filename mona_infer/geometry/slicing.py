@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from mona_infer.errors import InputError
 
 WORLD_AXES = ("left-right", "posterior-anterior", "inferior-superior")
+PLANES = ("sagittal", "coronal", "axial")  # of slices stacked along each of these
 STACK_RATIO = 1.5  # slices are thick if their spacing is at least this many times that of both other axes
 TIE = 1e-3  # direction cosines closer than this count as equal, so that rounding in a header does not decide
 ORIGIN = 1e-3  # mm; a corner this close to the world's origin is there because no one put it elsewhere
@@ -83,13 +84,19 @@ def oriented(
 
     "stored": copies of such data come with an affine that a tool made up, a diagonal of spacings, where the original
     says diag(-, -, +) for the same array; so in a made-up affine x and y count as reversed.  "portrait": also, slices
-    with more columns than rows, which that data stores a quarter turn away, are turned back.
+    with more columns than rows, which that data stores a quarter turn away, are turned back.  An affine that is oblique
+    was measured by a scanner, and says how such slices lie: turning them made every mask of a model trained on ACDC
+    wrong.
     """
     if orientation != "world" and _made_up(affine, shape):
         affine = np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine
     found = slicing(affine, rule, fallback)
+    return found.turned() if orientation == "portrait" and _turned(affine, shape, found) else found
+
+
+def _turned(affine: NDArray[np.float64], shape: tuple[int, int, int], found: Slicing) -> bool:
     _, rows, columns = found.axes
-    return found.turned() if orientation == "portrait" and shape[columns] > shape[rows] else found
+    return shape[columns] > shape[rows] and along_world_axes(affine)
 
 
 def _made_up(affine: NDArray[np.float64], shape: tuple[int, int, int]) -> bool:
@@ -98,11 +105,24 @@ def _made_up(affine: NDArray[np.float64], shape: tuple[int, int, int]) -> bool:
     The lowest corner of the box around all voxel centres does not depend on that order.
     """
     matrix = np.asarray(affine, np.float64)[:3, :3]
-    along = np.abs(matrix) / np.sqrt((matrix**2).sum(axis=0))
-    aligned = bool((np.minimum(along, np.abs(1 - along)) <= TIE).all())
     ends = matrix * (np.array(shape) - 1)  # from the first voxel to the last, one column per stored axis
     lowest = affine[:3, 3] + np.minimum(ends, 0).sum(axis=1)
-    return aligned and bool(np.abs(lowest).max() <= ORIGIN)
+    return along_world_axes(affine) and bool(np.abs(lowest).max() <= ORIGIN)
+
+
+def along_world_axes(affine: NDArray[np.float64]) -> bool:
+    """Whether every stored axis goes exactly along one of the world's."""
+    matrix = np.asarray(affine, np.float64)[:3, :3]
+    along = np.abs(matrix) / np.sqrt((matrix**2).sum(axis=0))
+    return bool((np.minimum(along, np.abs(1 - along)) <= TIE).all())
+
+
+def body_plane(affine: NDArray[np.float64], axis: int, degrees: float) -> str | None:
+    """The plane of slices stacked along a stored axis, if it lies within so many degrees of one of the body's."""
+    across = np.asarray(affine, np.float64)[:3, axis]
+    cosines = np.abs(across) / np.sqrt((across**2).sum())
+    nearest = int(np.argmax(cosines))
+    return PLANES[nearest] if cosines[nearest] >= np.cos(np.radians(degrees)) else None
 
 
 def _world_axis(name: str) -> int:

@@ -18,12 +18,14 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mona_infer.errors import InputError
 from mona_infer.io.atomic import atomic_path
+from mona_infer.models.bundled import card_of
+from mona_infer.models.card import Card
 from mona_infer.models.protobuf import entry, fields, parts
 from mona_infer.task import LOOK, Task
 
@@ -47,6 +49,12 @@ class Model:
     task: Task
     facts: dict[str, Any]  # precision, metrics, licence, data, code, run, certificate: what was known at export
     first_look: Model | None = None  # the small model that finds the organ, if the Task has a first look
+    card: Card | None = None  # of a model that comes with mona
+
+    @property
+    def label(self) -> str:
+        """What it is called where a user reads of it."""
+        return str(self.path) if self.card is None else self.card.name
 
     @property
     def precision(self) -> str:
@@ -75,7 +83,8 @@ def read_model(path: Path | str) -> Model:
         content = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
-    return opened(path, content)
+    model = opened(path, content)
+    return replace(model, card=card_of(path, model.seal))
 
 
 def opened(path: Path | str, content: bytes) -> Model:

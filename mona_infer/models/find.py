@@ -1,4 +1,4 @@
-"""Which model `mona segment` uses: --model, else $MONA_MODEL, else the newest export under runs/."""
+"""Which model `mona segment` uses: --model, $MONA_MODEL, the newest export under runs/, or a bundled one."""
 
 from __future__ import annotations
 
@@ -7,34 +7,52 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mona_infer.errors import InputError
+from mona_infer.models.bundled import best, bundled, path_of
 
 NAMES = "model*.onnx"  # model.onnx, model-fp16.onnx, model-int8.onnx
 
 
-def find_model(given: Path | None = None, runs: Path = Path("runs")) -> Path:
+def find_model(given: Path | str | None = None, runs: Path = Path("runs")) -> Path:
+    """A file, a run's folder or the name of a bundled model; where nothing is given, the first that there is."""
     if given is not None:
-        return _inside(given, "--model")
+        return named_model(given, "--model")
     variable = os.environ.get("MONA_MODEL")
     if variable:
-        return _inside(Path(variable), "$MONA_MODEL")
-    newest = _newest(runs.glob(f"*/{NAMES}"))
-    if newest is None:
+        return named_model(variable, "$MONA_MODEL")
+    found = _newest(runs.glob(f"*/{NAMES}")) or best()
+    if found is None:
         raise InputError(
-            f"no model found: none under {runs}, and $MONA_MODEL is not set; give one with --model FILE, "
-            "or make one with `mona train` and `mona export`"
+            f"no model found: none under {runs}, $MONA_MODEL is not set and none came with mona; give one with --model "
+            "FILE, or make one with `mona train` and `mona export`"
         )
-    return newest
+    return found
 
 
-def _inside(path: Path, origin: str) -> Path:
-    """A file as it is; for a run's folder, the newest model in it."""
+def named_model(given: Path | str, origin: str = "") -> Path:
+    """A file as it is; for a run's folder, the newest model in it; for a name, the bundled model of that name.
+
+    What lies on the disk under that name goes first: a run may be called like a bundled model.
+    """
+    path, source = Path(given), f" (from {origin})" if origin else ""
     if path.is_file():
         return path
     newest = _newest(path.glob(NAMES)) if path.is_dir() else None
-    if newest is None:
+    found = newest or path_of(str(given))
+    if found is None:
+        known = ", ".join(card.name for card in bundled())
         problem = "contains no model; make one with `mona export`" if path.is_dir() else "does not exist"
-        raise InputError(f"{path} (from {origin}) {problem}")
-    return newest
+        raise InputError(f"{path}{source} {problem}" + (f"; models that come with mona: {known}" if known else ""))
+    return found
+
+
+def bundled_or(given: Path | str | None) -> Path:
+    """As `named_model`; the best bundled model where nothing is given, whatever lies in the working folder."""
+    if given is not None:
+        return named_model(given)
+    found = best()
+    if found is None:
+        raise InputError("no model came with this mona; name the file of one that `mona export` made")
+    return found
 
 
 def _newest(paths: Iterable[Path]) -> Path | None:

@@ -92,7 +92,8 @@ class Output:
         report, mask = self._report, found.mask
         report.spacing = [round(s, 6) for s in mask.spacing]
         notes = mask.notes if frames == 1 else [n for n in mask.notes if not n.startswith("frame ")]
-        report.warnings = [*notes, *training_differences(found.stack)]
+        card = self._model.card
+        report.warnings = [*notes, *training_differences(found.stack, card.scans if card else None)]
         if frames > 1:
             step = interval(mask.times)
             report.frame_times_ms = [round(1e3 * t, 3) for t in mask.times] or None

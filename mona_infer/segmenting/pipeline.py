@@ -26,7 +26,7 @@ from mona_infer.segmenter import PLANNED, Segmenter
 from mona_infer.segmenting.jobs import Job
 from mona_infer.segmenting.outputs import Options, Output, Rows
 from mona_infer.segmenting.report import CaseReport
-from mona_infer.segmenting.warnings import check_modality
+from mona_infer.segmenting.scan_kind import check_scan
 from mona_infer.system.memory_budget import TooLarge, sizes_in_words
 from mona_infer.system.progress import waiting
 from mona_infer.volume import Volume
@@ -199,7 +199,7 @@ def _scan(job: Job, model: Model, options: Options, budget: Budget) -> Iterator[
 def _check(volume: Volume, job: Job, model: Model, options: Options) -> None:
     if volume.sparse:
         raise InputError(f"{job.scan} is a DICOM Segmentation, not a scan; give the scan it was made from")
-    check_modality(volume, model.task, force=options.force)
+    check_scan(volume, model, force=options.force)
     if job.out.suffix == SEG:
         from mona_infer.io.dicom.segmentation.write import check_origin
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections import OrderedDict
@@ -11,6 +12,7 @@ from typing import Any
 
 from mona_infer.engines.base import AUTO
 from mona_infer.errors import InputError
+from mona_infer.models.bundled import bundled
 from mona_infer.models.file import Model, read_model
 from mona_infer.models.find import NAMES, find_model
 from mona_infer.segmenter import Segmenter
@@ -31,10 +33,11 @@ class Models:
         self._given: tuple[str, Path] | None = None
         found = _found(given, runs)
         if found is not None:
-            name = next((name for name, path in self._of_runs().items() if path.resolve() == found.resolve()), None)
+            name = next((name for name, path in self.paths().items() if path.resolve() == found.resolve()), None)
             self._given = (name or _name(found), found)
         chosen = (read_json(self._file) or {}).get("name") if given is None else None
         self._current = chosen if isinstance(chosen, str) and chosen in self.paths() else None
+        self._unasked = given is None and self._current is None and not os.environ.get("MONA_MODEL")
         if self._current is None and self._given is not None:
             self._current = self._given[0]
 
@@ -43,8 +46,9 @@ class Models:
         return self._current
 
     def paths(self) -> dict[str, Path]:
-        """Name -> file: what was given at the start, and every export under runs/."""
-        return dict([self._given] if self._given else []) | self._of_runs()
+        """Name -> file: what was given at the start, every export under runs/, and what came with mona."""
+        came = {card.name: card.model for card in bundled()}
+        return dict([self._given] if self._given else []) | came | self._of_runs()
 
     def _of_runs(self) -> dict[str, Path]:
         files = sorted(self._runs.glob(f"[!.]*/{NAMES}"))
@@ -56,6 +60,13 @@ class Models:
         self._current = name
         write_json(self._file, {"name": name})
         return model
+
+    def use_only_for(self, classes: tuple[LabelClass, ...] | None) -> None:
+        """A model that nobody chose, the newest or the one that came with mona, must be one for these classes."""
+        if classes is not None and self._current is not None and self._unasked:
+            here, there = ([c.name.lower() for c in found] for found in (classes, self.model().task.classes))
+            if here != there:
+                self._current = None
 
     def model(self, name: str | None = None) -> Model:
         name = name or self._current

@@ -46,6 +46,7 @@ class Site:
         self.state, self.options, self.order = state, options, order
         self.models = Models(state, options.model, options.runs, engine=options.engine, threads=options.threads)
         self.dataset = Dataset(options.dataset, keep_names=options.keep_names) if options.dataset is not None else None
+        self.models.use_only_for(self.dataset.classes if self.dataset is not None else None)
         self.scans = Scans(state, keep_names=options.keep_names)
         self.jobs = Jobs(state)
         self.runs = Runs(options.runs, options.dataset)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mona_infer.io.atomic import TEMPORARY, write_text
-from mona_infer.system.lock import hold
+from mona_infer.system.lock import only_one
 
 LOCK = "serve.lock"
 ID = re.compile(r"[0-9a-f]{16}")
@@ -41,7 +41,7 @@ class State:
     @contextlib.contextmanager
     def only_here(self) -> Iterator[None]:
         """One server in a state folder; what a killed one had half received is thrown away."""
-        with hold(self.folder / LOCK, f"serving from {self.folder}"):
+        with only_one(self.folder, LOCK, "serving"):
             shutil.rmtree(self.incoming, ignore_errors=True)
             for place in (self.scans, self.jobs, self.predictions, self.incoming, self.thumbnails):
                 place.mkdir(parents=True, exist_ok=True)

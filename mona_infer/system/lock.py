@@ -12,14 +12,15 @@ from mona_infer.errors import InputError
 
 
 @contextlib.contextmanager
-def hold(path: Path, doing: str) -> Iterator[None]:
+def only_one(folder: Path, name: str, doing: str) -> Iterator[None]:
     """Refuses if another process holds the lock.  The file is empty of meaning once nobody does, and is removed."""
     try:
         import fcntl
     except ImportError:  # not a POSIX system: no lock
         yield
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
     while True:
         file = path.open("a+")
         try:
@@ -29,7 +30,7 @@ def hold(path: Path, doing: str) -> Iterator[None]:
             owner = file.read().strip()
             file.close()
             raise InputError(
-                f"another process is {doing}{f' ({owner})' * bool(owner)}; wait for it, or stop it first"
+                f"another process is {doing} in {folder}{f' ({owner})' * bool(owner)}; wait for it, or stop it first"
             ) from None
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_ino == os.fstat(file.fileno()).st_ino:
@@ -43,3 +44,19 @@ def hold(path: Path, doing: str) -> Iterator[None]:
     finally:
         path.unlink(missing_ok=True)
         file.close()
+
+
+def is_held(folder: Path, name: str) -> bool:
+    """Whether a process works in this folder now."""
+    try:
+        import fcntl
+    except ImportError:
+        return False
+    try:
+        with (folder / name).open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False

@@ -31,6 +31,7 @@ def demo(
 
     from mona_infer.io.nifti import write_mask, write_nifti
     from mona_infer.viewing.pictures import montage
+    from mona_train.cli.demo_scan import try_real_scan
     from mona_train.data.adapters import locate
     from mona_train.data.prepare import prepare
 
@@ -54,11 +55,15 @@ def demo(
         write_nifti(out / "scans" / f"{scored.case.name}.nii.gz", scored.case.image())
         assert scored.case.label is not None
         write_mask(out / "references" / f"{scored.case.name}.nii.gz", scored.case.label())
+    line, written = try_real_scan(out)
+    if line:
+        typer.echo(line)
     typer.echo(f"Next: mona export {out / 'mona'}")
-    folders = f"{out / 'scans'} --out {out / 'masks'} --reference {out / 'references'}"
-    typer.echo(f"      mona segment {folders} --model {out / 'mona'}")
+    names = f"{out / 'scans'} --out {out / 'masks'} --reference {out / 'references'}"
+    typer.echo(f"      mona segment {names} --model {out / 'mona'}")
     typer.echo("With your own scans: mona train --dataset FOLDER")
-    typer.echo(f"wrote {out / 'demo.png'}, {out / 'unet-l'}, {out / 'mona'}, {out / 'scans'}, {out / 'references'}")
+    folders = [out / name for name in ("demo.png", "unet-l", "mona", "scans", "references")]
+    typer.echo(f"wrote {', '.join(map(str, [*folders, *written]))}")
 
 
 def _config(method: str, seed: int, steps: int) -> Config:

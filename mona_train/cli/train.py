@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from mona_train.engine.session import Data, Session
 
 
-MAY_CHANGE = ("resume", "data", "devices", "profile")  # when a run is resumed
+MAY_CHANGE = ("resume", "data", "devices", "profile", "until")  # when a run is resumed
 
 
 def train(
@@ -57,16 +56,14 @@ def train(
     out: Path | None = typer.Option(None, help="Folder for the run. Default: runs/DATASET-METHOD-RATIO."),
     resume: Path | None = typer.Option(None, metavar="RUN", help="Resume an interrupted run."),
     devices: int = typer.Option(1, min=1, help="Number of CPU processes or GPUs to train on."),
+    until: int | None = typer.Option(None, min=1, metavar="STEP", help="Stop after this step, to be resumed later."),
     profile: bool = typer.Option(
         False, "--profile", help="Time each part of a step and print the times, without training."
     ),
 ) -> None:
     """Train a network from many scans and few labels, evaluate it, and save it in a run folder."""
+    from mona_train.config.chosen import chosen, parsed
     from mona_train.config.default_preset import default_preset
-    from mona_train.config.presets import preferred_pretraining, with_stages
-    from mona_train.config.presets import preset as preset_of
-    from mona_train.config.toml import with_value
-    from mona_train.methods.registry import first_stage, stages_of
     from mona_train.run.folder import read_config
 
     if "help" in (method, dataset):
@@ -83,27 +80,29 @@ def train(
         name, why = (preset, "") if preset else default_preset()
         if why and _first_here():
             typer.echo(f"preset {name}: {why}")
-        pretrain = first_stage(method, pretrain, preferred_pretraining(str(name)))
-        values: dict[str, Any] = {"method": method, "pretrain": pretrain, "seed": seed, "split_seed": split_seed}
-        values |= {"dataset": dataset, "ratio": ratio, "data": str(data) if data else None}
-        kinds = {kind.name: kind.Settings for kind in stages_of(method, pretrain)}
-        config = with_stages(preset_of(str(name), **values), kinds)
-        if steps is not None:
-            config = replace(config, steps=steps)
-        if principles is not None:
-            config = with_value(config, "acr.principles", principles)
-        for setting in settings:
-            key, equals, value = setting.partition("=")
-            if not equals:
-                raise InputError(f"expected --set KEY=VALUE, found {setting!r}")
-            config = with_value(config, key.strip(), value.strip())
-        if config.pixels and any(setting.partition("=")[0].strip() == "size" for setting in settings):
-            raise InputError(
-                f"size has no effect here: slices keep their shape, with about {config.pixels} pixels along the long "
-                "side; change pixels instead, or add --set pixels=0 to squeeze slices to a size"
-            )
+        config = chosen(
+            str(name),
+            method=method,
+            pretrain=pretrain,
+            steps=steps,
+            principles=principles,
+            settings=map(parsed, settings),
+            dataset=dataset,
+            ratio=ratio,
+            data=str(data) if data else None,
+            seed=seed,
+            split_seed=split_seed,
+        )
         folder = out or _free_folder(config)
-    _run(config, folder, devices=devices, resumed=resume is not None, moved=data if resume else None, profile=profile)
+    _run(
+        config,
+        folder,
+        devices=devices,
+        resumed=resume is not None,
+        moved=data if resume else None,
+        profile=profile,
+        until=until,
+    )
 
 
 def _refuse_changes(ctx: typer.Context, run: Path) -> None:
@@ -125,7 +124,14 @@ def _free_folder(config: Config) -> Path:
 
 
 def _run(
-    config: Config, folder: Path, *, devices: int, resumed: bool, profile: bool, moved: Path | None = None
+    config: Config,
+    folder: Path,
+    *,
+    devices: int,
+    resumed: bool,
+    profile: bool,
+    moved: Path | None = None,
+    until: int | None = None,
 ) -> None:
     import logging
     import warnings
@@ -168,10 +174,10 @@ def _run(
             stack.enter_context(only_one(folder))
         if resumed:
             session.resume()
-        _train(session, main=main, devices=devices)
+        _train(session, main=main, devices=devices, until=until)
 
 
-def _train(session: Session, *, main: bool, devices: int) -> None:
+def _train(session: Session, *, main: bool, devices: int, until: int | None = None) -> None:
     import shlex
 
     from mona_train.engine.session import Interrupted
@@ -185,18 +191,21 @@ def _train(session: Session, *, main: bool, devices: int) -> None:
         typer.echo(_cost(session))
         write_config(session.config, folder)
         data.write(folder)
+    same_devices = ["--devices", str(devices)] if devices > 1 else []
+    command = shlex.join(["mona", "train", "--resume", str(folder), *same_devices])
     try:
-        results = session.run()
+        results = session.run(until)
     except Interrupted:
         if not main:
             return  # with code 0: on any other code Fabric kills the first process
-        same_devices = ["--devices", str(devices)] if devices > 1 else []
-        command = shlex.join(["mona", "train", "--resume", str(folder), *same_devices])
         typer.echo(f"stopped after step {session.trainer.number}; resume with: {command}")
         raise KeyboardInterrupt from None
     except CheckFailed:
         if main:
             raise
+        return
+    if main and not session.trainer.finished:
+        typer.echo(f"stopped after step {session.trainer.number}, as asked; resume with: {command}")
         return
     if main:
         print_results(results, data.task)

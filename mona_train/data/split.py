@@ -84,6 +84,11 @@ def split(cache: Cache, ratio: float | None = None, seed: int | None = None) -> 
     )
 
 
+def published_validation(dataset: str) -> list[str]:
+    """The names of the cases that the published lists validate on."""
+    return _read_list(f"{PUBLISHED[dataset]}_val")
+
+
 def _differs_from_published(cache: Cache) -> Iterator[str]:
     """Results on half of a published data set must not be mistaken for results on all of it."""
     if cache.dataset not in PUBLISHED:

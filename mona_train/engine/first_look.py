@@ -67,20 +67,25 @@ def with_first_look(
         return resolved, None
     if run is not None and (run / FILE).exists() and resolved.corners:
         return resolved, load_first_look(run)
-    rows = labels_for_geometry(config, cache)
-    facts = [VERSION, content_of(cache), rows]
-    path = cache.folder / "looks" / f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]}.safetensors"
-    if path.exists():
-        network = _read(path, "delete it, and the next run trains it again")
-    else:
-        say_once(f"learning where the organ is (first look): {2 * STEPS} short steps, half a minute on two cores")
-        network = train_first_look(cache, rows, {*resolved.split.labelled, *resolved.split.unlabelled})
-        path.parent.mkdir(exist_ok=True)
-        checkpoint.save(path, network.state_dict(), {"version": VERSION})
+    network = shared_look(config, resolved, cache)
     seen = list(_seen(cache, resolved, network))
     least = float(np.quantile([certain for _, _, certain in seen], RARE))
     task = replace(resolved.task, least_certain=float(f"{least:.3g}"))
     return replace(resolved, task=task, corners={name: corner for name, corner, _ in seen}), network.eval()
+
+
+def shared_look(config: Config, resolved: Resolved, cache: Cache) -> nn.Module:
+    """The first look that all runs on these slices and labels share; trained by the first of them."""
+    rows = labels_for_geometry(config, cache)
+    facts = [VERSION, content_of(cache), rows]
+    path = cache.folder / "looks" / f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]}.safetensors"
+    if path.exists():
+        return _read(path, "delete it, and the next run trains it again")
+    say_once(f"learning where the organ is (first look): {2 * STEPS} short steps, half a minute on two cores")
+    network = train_first_look(cache, rows, {*resolved.split.labelled, *resolved.split.unlabelled})
+    path.parent.mkdir(exist_ok=True)
+    checkpoint.save(path, network.state_dict(), {"version": VERSION})
+    return network
 
 
 def train_first_look(cache: Cache, labelled: Iterable[int], training: set[int]) -> UNet:

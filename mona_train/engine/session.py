@@ -25,7 +25,7 @@ from mona_train.engine.divergence import Diverged, Watch
 from mona_train.engine.first_look import save_first_look
 from mona_train.engine.post_processing import RULES, choose_post_processing
 from mona_train.engine.trainer import Trainer
-from mona_train.engine.validate import Scored, summary, validate
+from mona_train.engine.validate import Scored, by_case, summary, validate
 from mona_train.export.parity import FULL, keep
 from mona_train.methods.registry import stages_of
 from mona_train.networks.unet import STRIDE
@@ -34,6 +34,7 @@ from mona_train.run.board import Board
 from mona_train.run.display import Display
 from mona_train.run.folder import clear
 from mona_train.run.log import Log
+from mona_train.run.machine import Machine
 from mona_train.run.metrics import MetricsLog
 
 SHOWN = 4  # cases in the picture of a validation
@@ -103,6 +104,7 @@ class Session:
         self._main = fabric.global_rank == 0
         self._quiet = quiet or not self._main
         self._position = 0  # in metrics.jsonl
+        self.machine = Machine(folder if self._main else None)
 
     def resume(self) -> None:
         path = self.folder / "checkpoints" / "last.safetensors"
@@ -113,23 +115,32 @@ class Session:
         self.best = facts["best"]
         self._position = facts["metrics"]
 
-    def run(self) -> dict[str, Any]:
-        """Train to the end; returns the results, which are also in results.json."""
+    def run(self, until: int | None = None) -> dict[str, Any]:
+        """Train to the end; returns the results, which are also in results.json.
+
+        until: stop after this step, with a checkpoint, as if interrupted there; the results are empty then.
+        """
         with self._records() as (metrics, board, log, display), self._ctrl_c():
             log(f"step {self.trainer.number} of {self.config.steps}, seed {self.config.seed}")
             if self.config.precision != FULL:
                 log(f"trained in {self.config.precision}; measured in {FULL}, as an exported model computes")
             try:
-                self._train(metrics, board, display, log)
+                self._train(metrics, board, display, log, until)
             except Diverged as error:
                 sentence = f"{error}; {self._advice()}"
                 log(sentence)
                 raise CheckFailed(sentence) from error
-            return self._results(display)
+            if not self.trainer.finished:
+                log(f"stopped after step {self.trainer.number}, as asked")
+                return {}
+            results = self._results(display)
+            self.machine.write()
+            return results
 
-    def _train(self, metrics: MetricsLog, board: Board, display: Display, log: Log) -> None:
+    def _train(self, metrics: MetricsLog, board: Board, display: Display, log: Log, until: int | None) -> None:
         trainer, every, stage, watch = self.trainer, self.config.every, None, Watch(self.trainer.processes)
-        while not trainer.finished:
+        end = self.config.steps if until is None else min(until, self.config.steps)
+        while trainer.number < end:
             span = trainer.upcoming
             if span != stage:
                 stage = span
@@ -151,7 +162,7 @@ class Session:
             if validating:
                 self._validate(number, metrics, board, display, log)
             stopping = self._stopping()
-            if number % every.save == 0 or validating or stopping:
+            if number % every.save == 0 or validating or stopping or number == end:
                 trainer.synchronise()
                 watch.look(number, trainer.parts.values())
                 self._save("last", metrics)
@@ -209,6 +220,7 @@ class Session:
             "answers": "teacher" if self.config.average else "student",
         }
         checkpoint.save(self.folder / "checkpoints" / f"{name}.safetensors", tensors, facts)
+        self.machine.write()
 
     def _results(self, display: Display) -> dict[str, Any]:
         """`last` beside `best`, on validation; test cases are scored once, with the network that validation chose."""
@@ -227,13 +239,17 @@ class Session:
         self.data.task = task = self._post_process(results)
         if self.data.val:
             chosen = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-            results["validation"] = {"best": self._measure(self.data.val, task)}
+            scored = self.scores(self.data.val, task, paper=True)
+            results["validation"] = {"best": summary(scored, task)}
+            results["cases"] = {"validation": by_case(scored, task)}
             network.load_state_dict(last)
             results["validation"] = {"last": self._measure(self.data.val, task), **results["validation"]}
             network.load_state_dict(chosen)
         if self.data.test:
             display.say("measuring on the test cases")
-            results["test"] = self._measure(self.data.test, task)
+            scored = self.scores(self.data.test, task, paper=True)
+            results["test"] = summary(scored, task)
+            results["cases"] = {**results.get("cases", {}), "test": by_case(scored, task)}
         keep(network, self.data.val or self.data.test, task, self.folder / "parity.npz", self.data.look)
         write_text(path, json.dumps(results, indent=1) + "\n")
         return results
@@ -271,10 +287,10 @@ class Session:
         results["post_processing"] = {**chosen, "gains": report, "on": "validation" if self.data.val else "labelled"}
         return task
 
-    def scores(self, cases: list[Case], task: Task | None = None) -> list[Scored]:
+    def scores(self, cases: list[Case], task: Task | None = None, *, paper: bool = False) -> list[Scored]:
         """Of the network as it is now, with the Task that the run ended with, or another."""
         task, look = task or self.data.task, self.data.look
-        return validate(self.trainer.network, cases, task, self.fabric.device, look)
+        return validate(self.trainer.network, cases, task, self.fabric.device, look, paper=paper)
 
     def _measure(self, cases: list[Case], task: Task | None = None) -> dict[str, Any]:
         return summary(self.scores(cases, task), self.data.task)

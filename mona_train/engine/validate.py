@@ -26,15 +26,22 @@ class Scored:
     case: Case
     scores: dict[int, Score]
     diagonal: float  # mm: what a miss is charged
+    paper: dict[int, Score] | None  # the published definition, if it was asked for
     tiles: list[tuple[str, Picture]]  # image, prediction, reference: the slice through the middle of the organ
 
 
 def validate(
-    network: nn.Module, cases: Iterable[Case], task: Task, device: torch.device, look: nn.Module | None = None
+    network: nn.Module,
+    cases: Iterable[Case],
+    task: Task,
+    device: torch.device,
+    look: nn.Module | None = None,
+    *,
+    paper: bool = False,
 ) -> list[Scored]:
     """Scores of every case under the `sound` definition; the network is left in evaluation mode.
 
-    `look` is the first look's network, if the Task has one.
+    `look` is the first look's network, if the Task has one.  With `paper`, also under the published definition.
     """
     first_look = TorchEngine(look, device) if look is not None else None
     segmenter, found = Segmenter(task, engine=TorchEngine(network, device), first_look=first_look), []
@@ -43,9 +50,12 @@ def validate(
         label = case.label()
         segmentation = segmenter.segment(case.image())
         stack, mask = segmentation.stack, segmentation.mask.voxels
-        scores = score_case(mask, label.voxels, label.steps, [c.id for c in task.classes[1:]])
+        ids = [c.id for c in task.classes[1:]]
+        scores = score_case(mask, label.voxels, label.steps, ids)
+        published = score_case(mask, label.voxels, label.steps, ids, definition="paper") if paper else None
         diagonal = math.hypot(*(n * s for n, s in zip(label.shape, label.spacing, strict=True)))
-        found.append(Scored(case, scores, diagonal, _tiles(case.name, stack, mask, label.voxels, task)))
+        tiles = _tiles(case.name, stack, mask, label.voxels, task)
+        found.append(Scored(case, scores, diagonal, published, tiles))
     return found
 
 
@@ -54,6 +64,20 @@ def summary(scored: list[Scored], task: Task) -> dict[str, Any]:
     report = summarise([s.scores for s in scored], [s.diagonal for s in scored], [s.case.patient for s in scored])
     names = {str(c.id): c.name for c in task.classes}
     return {**report, "classes": {names[label]: entry for label, entry in report["classes"].items()}}
+
+
+def by_case(scored: list[Scored], task: Task) -> list[dict[str, Any]]:
+    """DSC and ASD of every class in every case, under both definitions; None where a definition gives no number."""
+    names = {c.id: c.name for c in task.classes}
+    cases = []
+    for s in scored:
+        entry: dict[str, Any] = {"case": s.case.name, "patient": s.case.patient}
+        for label, score in s.scores.items():
+            entry[names[label]] = {"dsc": score.dsc, "asd": score.asd}
+            if s.paper is not None:
+                entry[names[label]] |= {"legacy_dsc": s.paper[label].dsc, "legacy_asd": s.paper[label].asd}
+        cases.append(entry)
+    return cases
 
 
 def _tiles(name: str, stack: SliceStack, mask: Labels, reference: Labels, task: Task) -> list[tuple[str, Picture]]:

@@ -54,10 +54,16 @@ def certify(engine: Engine, parity: Parity, precision: str = "fp32", look: Engin
     }
 
 
-def _first_look(engine: Engine, parity: Parity) -> dict[str, int]:
+def look_changes(engine: Engine, parity: Parity) -> int:
+    """In how many pixels the first look answers something else than PyTorch's."""
     assert parity.look is not None and parity.organ is not None
     answers = [answer.argmax(axis=1) for _, answer in in_batches(engine, intensities(parity.look))]
-    changed = int((np.concatenate(answers) != parity.organ).sum())
+    return int((np.concatenate(answers) != parity.organ).sum())
+
+
+def _first_look(engine: Engine, parity: Parity) -> dict[str, int]:
+    assert parity.look is not None and parity.organ is not None
+    changed = look_changes(engine, parity)
     return {"slices": len(parity.look), "voxels": parity.organ.size, "voxels_changed": changed}
 
 

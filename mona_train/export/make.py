@@ -8,15 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from mona_infer.engines.onnx import OnnxEngine
 from mona_infer.errors import CheckFailed, InputError
 from mona_infer.io.atomic import write_text
 from mona_infer.models.file import FIRST_LOOK, Model, opened, packed, seal, write_model
-from mona_infer.task import GREEN, LOOK, LabelClass, Task
+from mona_infer.task import Task
 from mona_train.export.calibration import TRAINING, calibration_slices, made_before
 from mona_train.export.certify import certify, describe
+from mona_train.export.first_look import first_look_file
 from mona_train.export.fp16 import rounded, to_fp16
 from mona_train.export.int8 import to_int8
 from mona_train.export.onnx import serialise, to_onnx
@@ -53,7 +52,7 @@ def export_run(
             return made, made.facts["certificate"]
     facts = {**provenance(folder, trained), "precision": precision, "task": json.loads(_task(trained).to_json())}
     if trained.look is not None:
-        facts[FIRST_LOOK] = packed(_first_look(trained.look))
+        facts[FIRST_LOOK] = packed(first_look_file(trained.look, parity, small=precision != "fp32"))
     graph = to_onnx(trained.network, trained.task.input_size)
     if precision == "fp16":
         graph = to_fp16(graph)
@@ -78,14 +77,6 @@ def export_run(
     write_model(path, model.content)
     write_text(beside, json.dumps({"model": path.name, "sha256": model.seal, **certificate}, indent=1) + "\n")
     return model, certificate
-
-
-def _first_look(network: nn.Module) -> bytes:
-    """A whole model file, in 32 bits whatever the precision of the other: it is small and decides where to look."""
-    classes = LabelClass(0, "background", (0, 0, 0)), LabelClass(1, "organ", GREEN)
-    task = Task(name="first look", classes=classes, size=(LOOK, LOOK))
-    facts = {"precision": "fp32", "task": json.loads(task.to_json())}
-    return seal(serialise(to_onnx(network, (LOOK, LOOK))), facts)
 
 
 def _task(trained: Trained) -> Task:

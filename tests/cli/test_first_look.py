@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import nibabel as nib
 import numpy as np
+import onnx
 import pytest
 from helpers.small_runs import kept
 from helpers.train_commands import Done, mona
@@ -17,16 +20,21 @@ from helpers.wide_phantoms import few_phantoms
 from numpy.typing import NDArray
 from scipy.ndimage import label
 
+from mona_infer.engines.onnx import OnnxEngine
+from mona_infer.models import bundled
 from mona_infer.models.file import Model, read_model
 from mona_infer.segmenter import Segmenter
+from mona_infer.task import LOOK
 from mona_train.data.adapters import phantom
 from mona_train.data.cache import Cache
 from mona_train.data.resolved import read_resolved
 from mona_train.engine import first_look, post_processing
 from mona_train.engine.torch_engine import TorchEngine
 from mona_train.export import certify as certificates
+from mona_train.export import first_look as exported_look
 from mona_train.export import make
 from mona_train.export import onnx as graph
+from mona_train.export.parity import read_parity
 from mona_train.run.checkpoint import weights_hash
 from mona_train.run.load import load_run
 
@@ -53,7 +61,8 @@ def soon() -> Iterator[None]:
     with few_phantoms(train=4), pytest.MonkeyPatch.context() as patch:
         patch.setattr(first_look, "STEPS", 40)
         patch.setattr(post_processing, "GAIN", -1.0)
-        patch.setattr(make, "to_onnx", to_onnx)
+        for module in (make, exported_look):
+            patch.setattr(module, "to_onnx", to_onnx)
         yield
 
 
@@ -224,12 +233,19 @@ def test_a_resumed_run_is_the_run_and_trains_no_first_look_again(
     assert kept(other) == {name: content for name, content in kept(run).items() if not name.startswith("model")}
 
 
+def lenient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Certificates that pass: a network that hardly learned hesitates."""
+    monkeypatch.setattr(certificates, "VOXELS", 0.05)
+    for precision in ("fp16", "int8"):
+        monkeypatch.setitem(certificates.DSC, precision, 0.0)
+
+
 @pytest.mark.parametrize("precision", ["fp16", "int8"])
-def test_smaller_precisions_keep_the_first_look_as_it_is(
+def test_smaller_precisions_store_the_first_look_in_half_precision(
     precision: str, place: Path, run: Path, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(certificates, "VOXELS", 0.05)  # a network that hardly learned hesitates
-    monkeypatch.setitem(certificates.DSC, precision, 0.0)
+    """But for layers whose rounding would change a pixel; it computes in fp32 all the same."""
+    lenient(monkeypatch)
     used: list[NDArray[np.float32]] = []
     real = make.to_int8
     monkeypatch.setattr(make, "to_int8", lambda graph, slices: used.append(slices) or real(graph, slices))
@@ -237,7 +253,12 @@ def test_smaller_precisions_keep_the_first_look_as_it_is(
     assert done.code == 0, done.err
     smaller = read_model(run / f"model-{precision}.onnx")
     assert smaller.first_look is not None and model.first_look is not None
-    assert smaller.first_look.precision == "fp32" and smaller.first_look.content == model.first_look.content
+    assert smaller.first_look.precision == "fp32" and len(smaller.first_look.content) < len(model.first_look.content)
+    kinds = {t.data_type for t in onnx.load_from_string(smaller.first_look.content).graph.initializer}
+    assert onnx.TensorProto.FLOAT16 in kinds
+    looks = np.random.default_rng(0).random((3, LOOK, LOOK), np.float32)
+    ours, theirs = (OnnxEngine(m.first_look, threads=1).run(looks) for m in (smaller, model) if m.first_look)
+    assert 0 < np.abs(ours - theirs).max() < 0.05 * np.abs(theirs).max()
     assert smaller.facts["certificate"]["first_look"]["voxels_changed"] == 0
     case = next(case for case in phantom.cases(Path()) if case.part == "val")
     assert Segmenter(smaller, engine="cpu").segment(case.image()).mask.voxels.any()
@@ -250,3 +271,37 @@ def test_smaller_precisions_keep_the_first_look_as_it_is(
         window = cache.images[first.first, top : top + 64, left : left + 64] / 65535
         window = np.clip((window - low) / (high - low), 0, 1)
         assert used[0].shape[1:] == (64, 64) and np.abs(used[0][0] - window).max() < 1e-5
+
+
+def test_layers_that_would_change_a_pixel_stay_as_they_are(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = load_run(run)
+    assert found.look is not None
+    parity = read_parity(run / "parity.npz")
+    whole = exported_look.first_look_file(found.look, parity, small=False)
+    monkeypatch.setattr(exported_look, "look_changes", lambda *_: 1)
+    assert exported_look.first_look_file(found.look, parity, small=True) == whole
+
+
+def test_a_run_becomes_a_model_that_ships(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """tools/bundle_model.py: the model, and a card that says of the run what its files say."""
+    spec = importlib.util.spec_from_file_location("bundle_model", Path(__file__).parents[2] / "tools/bundle_model.py")
+    assert spec is not None and spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "bundle_model", tool)
+    spec.loader.exec_module(tool)
+    with pytest.raises(SystemExit, match="describe phantom in SETS"):
+        tool.bundle(run, "hearts", tmp_path, "abc")
+    monkeypatch.setitem(tool.SETS, "phantom", tool.ACDC)
+    lenient(monkeypatch)
+    tool.bundle(run, "hearts", tmp_path, "abc")
+    monkeypatch.setattr(bundled, "FOLDER", tmp_path)
+    (card,) = bundled.bundled()
+    model, results = read_model(card.model), json.loads((run / "results.json").read_text())["validation"]["best"]
+    assert model.card == card and model.facts["certificate"]["passed"]
+    assert card.dsc == pytest.approx(results["dsc"], abs=5e-5)
+    low, high = results["classes"]["RV"]["ci95"]["dsc"] if results["ci95"] else (np.nan, np.nan)
+    assert f"| RV | {results['classes']['RV']['dsc']:.3f} | {low:.3f} to {high:.3f} |" in card.text
+    for said in (*RUN[1:3], "--ratio 0.5", "--set width=0.25", "commit `abc`", "2 of 4 training patients", model.seal):
+        assert said in " ".join(card.text.split()), said
+    assert max(len(line) for line in card.text.splitlines()) <= 120
+    assert card.scans.possible["slices"] == (1, 50) and card.scans.oblique

@@ -265,9 +265,9 @@ def test_a_run_that_is_not_named_gets_a_name_of_its_own(asked: list[tuple[Config
 
 
 def test_what_a_run_leaves_and_says(place: Path, whole: Path) -> None:
-    files = {*kept(whole), "log.txt"}
+    files = {*kept(whole), "log.txt", "machine.json"}
     assert files == {
-        *("run.toml", "resolved.json", "metrics.jsonl", "results.json", "log.txt", "parity.npz"),
+        *("run.toml", "resolved.json", "metrics.jsonl", "results.json", "log.txt", "machine.json", "parity.npz"),
         *("checkpoints/last.safetensors", "checkpoints/best.safetensors"),
         *(f"pictures/step-{n:06d}.png" for n in (8, 12, 16, 24)),
     }

@@ -9,11 +9,13 @@ import nibabel as nib
 import numpy as np
 import pytest
 import typer
+from helpers import bundles
 from helpers.dicom_files import write_series
 from helpers.doc_pages import LANGUAGES, PAGES, ROOT, blocks, execute, mona_commands
 from helpers.models import scan, write
 
 from mona_infer.cli.main import app
+from mona_infer.models import bundled
 
 THICK = np.diag([1.5, 1.5, 10.0, 1.0])
 OWN_TEST = {ROOT / "docs/tutorial.md", *(ROOT / "docs/howto").glob("*.md")}  # test_tutorial, test_howto
@@ -23,7 +25,9 @@ SNIPPETS = [page for page in PAGES if blocks(page, "python") and page not in OWN
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What the snippets name: a model, a scan, a cine, two DICOM series."""
+    """What the snippets name: a model, a model that comes with mona, a scan, a cine, two DICOM series."""
+    bundles.put(tmp_path / "bundled", "acdc-5pc", 0.9)
+    monkeypatch.setattr(bundled, "FOLDER", tmp_path / "bundled")
     (tmp_path / "runs/acdc-mona-5pc").mkdir(parents=True)
     write(tmp_path / "runs/acdc-mona-5pc/model.onnx")
     nib.save(nib.Nifti1Image(scan(), THICK), tmp_path / "scan.nii.gz")
@@ -99,6 +103,7 @@ def test_options_in_tables_and_sentences_exist() -> None:
     """`--option` in backticks is an option of some command, of pip or of a tool named beside it."""
     words = [[name] for name in ("train", "export", "segment", "evaluate", "demo", "doctor")]
     words += [["data", name] for name in ("check", "prepare", "info")]
+    words += [["bench", name] for name in ("run", "add", "report")]
     known = set().union(*(_options(command)[1] for command in words)) | {"--help", "--version"}
     wrong = []
     for page in PAGES:

@@ -101,5 +101,6 @@ def write_dataset(root: Path, patients: int = PATIENTS, tests: int = 1) -> Path:
 
 def kept(folder: Path) -> dict[str, bytes]:
     """Every file of a run but those that tell the time."""
-    files = (p for p in folder.rglob("*") if p.is_file() and "tfevents" not in p.name and p.name != "log.txt")
+    timed = ("log.txt", "machine.json")
+    files = (p for p in folder.rglob("*") if p.is_file() and "tfevents" not in p.name and p.name not in timed)
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in files}

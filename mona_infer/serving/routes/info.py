@@ -58,7 +58,7 @@ def router(site: Site, upload_bytes: int) -> APIRouter:
 
 
 def described(name: str, model: Model) -> ModelAnswer:
-    licence = model.facts.get("licence")
+    licence = model.card.licence if model.card is not None else model.facts.get("licence")
     return ModelAnswer(
         name=name,
         task=model.task.name,

@@ -46,7 +46,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> list[tuple
     """Validation that finds these scores in turn; returns what it was asked: the weights and the cases."""
     asked, left = [], iter(scores)
 
-    def measure(network: nn.Module, cases: list[Case], *_: Any) -> list[Any]:
+    def measure(network: nn.Module, cases: list[Case], *_: Any, **__: Any) -> list[Any]:
         asked.append((weights_hash(network.state_dict()), ",".join(case.name for case in cases)))
         return []
 
@@ -145,9 +145,9 @@ def test_post_processing_is_chosen_at_the_end_and_becomes_part_of_the_task(
         measured.append(("chosen", task))
         return chosen, {"without": 0.5}
 
-    def watched(network: nn.Module, cases: list[Case], task: Task, *more: Any) -> list[Any]:
+    def watched(network: nn.Module, cases: list[Case], task: Task, *more: Any, **options: Any) -> list[Any]:
         measured.extend((case.name, task) for case in cases)
-        return validate(network, cases, task, *more)
+        return validate(network, cases, task, *more, **options)
 
     monkeypatch.setattr(session, "choose_post_processing", choose)
     monkeypatch.setattr(session, "validate", watched)
