@@ -58,7 +58,9 @@ async function show([page, ...rest]) {
         ),
       );
   }
-  if (!signal.aborted) window.scrollTo(0, 0);
+  if (signal.aborted) return;
+  document.title = [main.querySelector("h1")?.textContent, "mona"].filter(Boolean).join(" - ");
+  window.scrollTo(0, 0);
 }
 
 document.querySelector(".skip").addEventListener("click", (event) => {
