@@ -53,6 +53,7 @@ class CasePage {
     this.signal.addEventListener("abort", () => this.#leave());
     this.#layout();
     await this.pane.show(image);
+    if (this.signal.aborted) return;
     this.session = new DrawingSession(this.pane.viewer, this.classes);
     this.session.on("change", () => this.#changed());
     this.#choose(this.label ? "label" : this.prediction ? "prediction" : "none");

@@ -175,6 +175,7 @@ async function show(main, info, signal, scan) {
   );
   signal.addEventListener("abort", () => pane.close());
   await pane.show(image);
+  if (signal.aborted) return;
   showFrame(0);
   main.dataset.shown = "scan";
 }
