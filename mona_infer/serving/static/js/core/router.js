@@ -42,10 +42,7 @@ export function start(show) {
 
 function parts(hash) {
   try {
-    return hash
-      .replace(/^#\/?/, "")
-      .split("/")
-      .map(decodeURIComponent);
+    return hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
   } catch {
     return [""]; // not an address that this page made
   }
