@@ -33,7 +33,7 @@ class Hand:
         self.browser, self.address = browser, address
 
     def open(self, place: str = "", **options: Any) -> None:
-        options = {"width": 1280, "height": 860, **options}
+        options = {"width": 1000, "height": 700, **options}  # small: software draws it
         self.browser("open", url=f"{self.address}/{options.pop('query', '')}#/{place}", **options)
 
     def go(self, place: str) -> None:

@@ -111,6 +111,9 @@ def test_drop_a_scan_see_its_mask_then_correct_a_case_and_save(tmp_path, browser
         hand.click("dialog button[value=drop]")
         hand.shown("cases")
         nothing_left_the_machine(hand, url)
+    hand.go("cases/again")  # the server is gone
+    hand.browser("wait", selector="main .notice")
+    assert "Check that `mona serve` is still running" in hand.text("main .notice")
 
 
 def nothing_left_the_machine(hand, url):
@@ -125,6 +128,32 @@ def surrounded(plane, id_):
     same = np.pad(plane == id_, 1)
     near = [np.roll(same, (dx, dy), (0, 1)) for dx in (-1, 0, 1) for dy in (-1, 0, 1)]
     return np.all(near, 0)[1:-1, 1:-1]
+
+
+def test_fill_remove_a_piece_protect_and_redo(tmp_path, browser):
+    folder = turned_dataset(tmp_path / "hearts", [TURNS[17]], ANGLES[0])
+    image = nib.load(folder / "imagesTr/turn00_0000.nii.gz")
+    screen, path = Screen(image), folder / "labelsTr/turn00.nii.gz"
+    piece = [(x, y) for x in range(20, 25) for y in range(20, 24)]
+    other = [(x, 22) for x in range(27, 30)]  # of the same class, and not connected
+    start = screen.painted(image, np.zeros(image.shape, np.uint8), SLICE, (piece, 2), (other, 2))
+    nib.save(nib.Nifti1Image(start, image.affine), path)
+    with site_at(tmp_path, model=models.write(tmp_path / "bands.onnx"), dataset=folder) as site, listening(site) as url:
+        hand = Hand(browser, url)
+        hand.open("case/turn00")
+        hand.shown("case")
+        hand.start_drawing("f", 1)
+        hand.draw((3, 3), (3, 10), (12, 10), (12, 3), (4, 3), screen=screen)
+        hand.press("r")
+        hand.draw((22, 21), screen=screen)
+        hand.click(".check input")
+        hand.press("p", "3")
+        hand.draw((8, 15), (8, 5), screen=screen)  # only outside of what was filled
+        hand.press("Control+z", "Control+z", "Control+Shift+z", "Control+y", "Control+s")
+        hand.browser("wait", selector="main[data-saved]")
+    area = [(x, y) for x in range(3, 13) for y in range(3, 11)]
+    edits = (area, 1), (piece, 0), ([(8, y) for y in range(11, 16)], 3)
+    assert np.array_equal(np.asarray(nib.load(path).dataobj), screen.painted(image, start, SLICE, *edits))
 
 
 @pytest.mark.full

@@ -9,7 +9,14 @@ import { scanPage } from "./pages/scan.js";
 import { trainingPage } from "./pages/training.js";
 import { explained, problem } from "./parts/notice.js";
 
-const PAGES = { "": scanPage, scan: scanPage, cases: casesPage, case: casePage, training: trainingPage, compare: comparePage };
+const PAGES = {
+  "": scanPage,
+  scan: scanPage,
+  cases: casesPage,
+  case: casePage,
+  training: trainingPage,
+  compare: comparePage,
+};
 const TABS = { "": "scan", scan: "scan", cases: "cases", case: "cases", training: "training", compare: "training" };
 const main = document.getElementById("main");
 let info = null;
@@ -18,7 +25,10 @@ let leaving = new AbortController();
 async function loadInfo() {
   info = await api.info();
   const { model } = info;
-  replace(document.getElementById("model"), model ? [el("span", { class: "quiet" }, "Model "), model.name] : "No model");
+  replace(
+    document.getElementById("model"),
+    model ? [el("span", { class: "quiet" }, "Model "), model.name] : "No model",
+  );
   for (const tab of document.querySelectorAll("nav a[data-needs]")) tab.hidden = !info.dataset;
   return info;
 }
@@ -39,9 +49,18 @@ async function show([page, ...rest]) {
     if (signal.aborted) return;
     await (PAGES[page] ?? scanPage)(main, { info, signal, reload: loadInfo }, ...rest);
   } catch (error) {
-    if (!signal.aborted) replace(main, problem(explained(error), el("button", { type: "button", on: { click: () => location.reload() } }, "Try again")));
+    if (!signal.aborted)
+      replace(
+        main,
+        problem(
+          explained(error),
+          el("button", { type: "button", on: { click: () => location.reload() } }, "Try again"),
+        ),
+      );
   }
-  if (!signal.aborted) window.scrollTo(0, 0);
+  if (signal.aborted) return;
+  document.title = [main.querySelector("h1")?.textContent, "mona"].filter(Boolean).join(" - ");
+  window.scrollTo(0, 0);
 }
 
 document.querySelector(".skip").addEventListener("click", (event) => {

@@ -61,7 +61,9 @@ export const api = {
   caseThumbnail: (entry) => address(entry.thumbnail ?? `api/cases/${named(entry.name)}/thumbnail.png`),
   saveLabel: (name, body) =>
     json(`api/cases/${named(name)}/label`, {
-      method: "PUT", body, headers: { "Content-Type": "application/octet-stream" },
+      method: "PUT",
+      body,
+      headers: { "Content-Type": "application/octet-stream" },
     }),
   scans: () => json("api/scans"),
   scan: (id) => json(`api/scans/${named(id)}`),

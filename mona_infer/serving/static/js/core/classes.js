@@ -4,7 +4,9 @@
 export function classesOf(info, first = "model") {
   const given = first === "model" ? info.model?.classes : info.dataset?.classes;
   const listed = (given ?? info.model?.classes ?? info.dataset?.classes ?? []).map((entry) => ({
-    id: entry.id, name: entry.name, rgb: rgb(entry.color ?? entry.colour),
+    id: entry.id,
+    name: entry.name,
+    rgb: rgb(entry.color ?? entry.colour),
   }));
   const background = listed.find((entry) => entry.id === 0) ?? { id: 0, name: "background", rgb: [0, 0, 0] };
   return [background, ...listed.filter((entry) => entry.id !== 0).sort((a, b) => a.id - b.id)];

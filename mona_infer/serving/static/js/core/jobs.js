@@ -75,6 +75,11 @@ function joined(curve, point) {
 /** How many jobs are done before a waiting one: training waits only for training, and segmenting for segmenting. */
 export async function jobsBefore(job) {
   const lane = (kind) => kind === "train";
-  return (await api.jobs()).filter((other) => other.id !== job.id && !ended(other) && lane(other.kind) === lane(job.kind)
-    && (other.state === "running" || other.created < job.created)).length;
+  return (await api.jobs()).filter(
+    (other) =>
+      other.id !== job.id &&
+      !ended(other) &&
+      lane(other.kind) === lane(job.kind) &&
+      (other.state === "running" || other.created < job.created),
+  ).length;
 }

@@ -1,17 +1,64 @@
 // NIfTI-1 and -2, as far as the page needs them: the header, the voxels, and a label file with a scan's own header.
 
 const FORMATS = {
-  348: { dims: 40, dim: "Int16", type: 70, bits: 72, pixdim: 76, real: "Float32", offset: 108, slope: 112, inter: 116,
-    window: [124, 128], qform: 252, sform: 254, code: "Int16", quatern: 256, rows: 280, start: 352,
+  348: {
+    dims: 40,
+    dim: "Int16",
+    type: 70,
+    bits: 72,
+    pixdim: 76,
+    real: "Float32",
+    offset: 108,
+    slope: 112,
+    inter: 116,
+    window: [124, 128],
+    qform: 252,
+    sform: 254,
+    code: "Int16",
+    quatern: 256,
+    rows: 280,
+    start: 352,
     // data_type and db_name, descrip and aux_file, intent_name: free text, where some programs leave a patient's name
-    texts: [[4, 28], [148, 104], [328, 16]] },
-  540: { dims: 16, dim: "BigInt64", type: 12, bits: 14, pixdim: 104, real: "Float64", offset: 168, slope: 176, inter: 184,
-    window: [192, 200], qform: 344, sform: 348, code: "Int32", quatern: 352, rows: 400, start: 544,
-    texts: [[240, 104], [508, 16]] },
+    texts: [
+      [4, 28],
+      [148, 104],
+      [328, 16],
+    ],
+  },
+  540: {
+    dims: 16,
+    dim: "BigInt64",
+    type: 12,
+    bits: 14,
+    pixdim: 104,
+    real: "Float64",
+    offset: 168,
+    slope: 176,
+    inter: 184,
+    window: [192, 200],
+    qform: 344,
+    sform: 348,
+    code: "Int32",
+    quatern: 352,
+    rows: 400,
+    start: 544,
+    texts: [
+      [240, 104],
+      [508, 16],
+    ],
+  },
 };
 const ARRAYS = {
-  2: Uint8Array, 4: Int16Array, 8: Int32Array, 16: Float32Array, 64: Float64Array, 256: Int8Array, 512: Uint16Array,
-  768: Uint32Array, 1024: BigInt64Array, 1280: BigUint64Array,
+  2: Uint8Array,
+  4: Int16Array,
+  8: Int32Array,
+  16: Float32Array,
+  64: Float64Array,
+  256: Int8Array,
+  512: Uint16Array,
+  768: Uint32Array,
+  1024: BigInt64Array,
+  1280: BigUint64Array,
 };
 const UINT8 = 2;
 const UINT16 = 512;
@@ -37,8 +84,13 @@ export function readHeader(buffer) {
   const pixdim = (n) => at(format.real, format.pixdim + n * size[format.real]);
   const dims = [1, 2, 3, 4].map((n) => (n <= dim(0) ? Math.max(1, dim(n)) : 1));
   const header = {
-    little, dims, type: at("Int16", format.type), offset: at(format === FORMATS[348] ? "Float32" : "BigInt64", format.offset),
-    slope: at(format.real, format.slope), inter: at(format.real, format.inter), pixdim: [1, 2, 3].map(pixdim),
+    little,
+    dims,
+    type: at("Int16", format.type),
+    offset: at(format === FORMATS[348] ? "Float32" : "BigInt64", format.offset),
+    slope: at(format.real, format.slope),
+    inter: at(format.real, format.inter),
+    pixdim: [1, 2, 3].map(pixdim),
   };
   const real = (byte) => at(format.real, byte);
   header.affine = affineOf(format, at, real, size[format.real], pixdim);
@@ -103,7 +155,8 @@ export function labelFile(buffer, ids) {
   const source = new DataView(buffer);
   const { format, little } = formatOf(source);
   const { dims } = readHeader(buffer);
-  if (ids.length !== dims[0] * dims[1] * dims[2]) throw new Error("The label does not have as many voxels as the scan.");
+  if (ids.length !== dims[0] * dims[1] * dims[2])
+    throw new Error("The label does not have as many voxels as the scan.");
   const wide = ids.some((id) => id > 255);
   const out = new Uint8Array(format.start + ids.length * (wide ? 2 : 1)); // the bytes between say: no extensions
   out.set(new Uint8Array(buffer, 0, format === FORMATS[348] ? 348 : 540));

@@ -41,7 +41,11 @@ export function start(show) {
 }
 
 function parts(hash) {
-  return hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  try {
+    return hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  } catch {
+    return [""]; // not an address that this page made
+  }
 }
 
 export const link = (...names) => `#/${names.map(encodeURIComponent).join("/")}`;

@@ -22,7 +22,9 @@ export function duration(seconds) {
 }
 
 export const LABELLED = {
-  none: ["Not labelled", "quiet"], given: ["Labelled", "good"], corrected: ["Corrected here", "good"],
+  none: ["Not labelled", "quiet"],
+  given: ["Labelled", "good"],
+  corrected: ["Corrected here", "good"],
 };
 
 /** The least certain class of a prediction, and how it reads: the server's doubt is 1 less that certainty. */
@@ -32,7 +34,11 @@ export function certainty(doubt) {
 }
 
 const STATES = {
-  waiting: "Waiting", running: "Running", done: "Done", failed: "Failed", cancelled: "Cancelled",
+  waiting: "Waiting",
+  running: "Running",
+  done: "Done",
+  failed: "Failed",
+  cancelled: "Cancelled",
 };
 export const stateWord = (state) => STATES[state] ?? state;
 

@@ -7,7 +7,8 @@
  */
 export function worldOrder(dims, affine) {
   const size = (world, axis) => Math.abs(affine[world][axis]);
-  const largest = (axis, worlds) => worlds.reduce((best, world) => (size(world, axis) > size(best, axis) ? world : best));
+  const largest = (axis, worlds) =>
+    worlds.reduce((best, world) => (size(world, axis) > size(best, axis) ? world : best));
   const first = largest(0, [0, 1, 2]);
   const others = [0, 1, 2].filter((world) => world !== first);
   // Of two equal ones NiiVue takes the later for the second axis.

@@ -23,7 +23,8 @@ export async function casePage(main, { info, signal }, name) {
     const page = new CasePage(main, info, signal, cases, at);
     await page.load();
   } catch (error) {
-    if (!signal.aborted) replace(main, problem(explained(error), el("a", { class: "button", href: link("cases") }, "All cases")));
+    if (!signal.aborted)
+      replace(main, problem(explained(error), el("a", { class: "button", href: link("cases") }, "All cases")));
   }
 }
 
@@ -36,7 +37,9 @@ class CasePage {
     const { entry } = this;
     const file = async (what) => unzipped(await api.caseFile(entry.name, what));
     const [image, label, prediction] = await Promise.all([
-      file("image"), entry.labelled === "none" ? null : file("label"), entry.predicted ? file("prediction") : null,
+      file("image"),
+      entry.labelled === "none" ? null : file("label"),
+      entry.predicted ? file("prediction") : null,
     ]);
     if (this.signal.aborted) return;
     this.image = image;
@@ -50,6 +53,7 @@ class CasePage {
     this.signal.addEventListener("abort", () => this.#leave());
     this.#layout();
     await this.pane.show(image);
+    if (this.signal.aborted) return;
     this.session = new DrawingSession(this.pane.viewer, this.classes);
     this.session.on("change", () => this.#changed());
     this.#choose(this.label ? "label" : this.prediction ? "prediction" : "none");
@@ -66,13 +70,43 @@ class CasePage {
     this.actions = el("div", { class: "stack" });
     const turn = (by, text, name) => {
       const other = cases[at + by];
-      return other ? el("a", { class: "button", href: link("case", other.name), title: other.name }, by < 0 && icon(name), text, by > 0 && icon(name)) : null;
+      return other
+        ? el(
+            "a",
+            { class: "button", href: link("case", other.name), title: other.name },
+            by < 0 && icon(name),
+            text,
+            by > 0 && icon(name),
+          )
+        : null;
     };
-    replace(this.main, el("nav", { class: "crumbs", "aria-label": "Place" }, el("a", { href: link("cases") }, "Cases"), el("span", {}, `${at + 1} of ${cases.length}`)),
-      el("div", { class: "title-row" }, el("div", {}, el("h1", {}, entry.name), this.state),
-        el("div", { class: "row" }, turn(-1, "Previous", "back"), turn(1, "Next", "next"))),
-      el("div", { class: "workspace" }, this.pane.node, el("aside", { class: "side", "aria-label": "Case" },
-        this.side, this.actions, el("section", {}, el("h2", {}, "Structures"), this.legend.node))));
+    replace(
+      this.main,
+      el(
+        "nav",
+        { class: "crumbs", "aria-label": "Place" },
+        el("a", { href: link("cases") }, "Cases"),
+        el("span", {}, `${at + 1} of ${cases.length}`),
+      ),
+      el(
+        "div",
+        { class: "title-row" },
+        el("div", {}, el("h1", {}, entry.name), this.state),
+        el("div", { class: "row" }, turn(-1, "Previous", "back"), turn(1, "Next", "next")),
+      ),
+      el(
+        "div",
+        { class: "workspace" },
+        this.pane.node,
+        el(
+          "aside",
+          { class: "side", "aria-label": "Case" },
+          this.side,
+          this.actions,
+          el("section", {}, el("h2", {}, "Structures"), this.legend.node),
+        ),
+      ),
+    );
     this.#badges();
     this.#sideChoices();
     this.#actionButtons();
@@ -82,22 +116,57 @@ class CasePage {
     const { entry } = this;
     const [text, kind] = LABELLED[entry.labelled];
     const doubt = certainty(entry.doubt);
-    replace(this.state, el("span", { class: `badge ${kind}` }, text), entry.test && el("span", { class: "badge quiet" }, "Test scan"), doubt && el("span", { class: `badge ${doubt[1]}` }, doubt[0]),
-      entry.patient && entry.patient !== entry.name ? el("span", { class: "badge quiet" }, `Patient ${entry.patient}`) : null);
+    replace(
+      this.state,
+      el("span", { class: `badge ${kind}` }, text),
+      entry.test && el("span", { class: "badge quiet" }, "Test scan"),
+      doubt && el("span", { class: `badge ${doubt[1]}` }, doubt[0]),
+      entry.patient && entry.patient !== entry.name
+        ? el("span", { class: "badge quiet" }, `Patient ${entry.patient}`)
+        : null,
+    );
   }
 
   #sideChoices() {
-    const choices = [["label", "Label"], ["prediction", "Prediction"], ["none", "Scan only"]].filter(([what]) => what === "none" || this[what]);
+    const choices = [
+      ["label", "Label"],
+      ["prediction", "Prediction"],
+      ["none", "Scan only"],
+    ].filter(([what]) => what === "none" || this[what]);
     this.choice = segmented("Mask shown", choices, "none", (what) => this.#choose(what));
     const { warnings } = this.entry;
-    replace(this.side, el("h2", {}, "Shown"), this.choice.node,
-      warnings?.length ? el("ul", { class: "warnings" }, warnings.map((text) => el("li", {}, icon("warn"), el("span", {}, text)))) : null);
+    replace(
+      this.side,
+      el("h2", {}, "Shown"),
+      this.choice.node,
+      warnings?.length
+        ? el(
+            "ul",
+            { class: "warnings" },
+            warnings.map((text) => el("li", {}, icon("warn"), el("span", {}, text))),
+          )
+        : null,
+    );
   }
 
   #actionButtons() {
     const draws = this.pane.viewer.canDraw;
-    this.predict = el("button", { type: "button", on: { click: () => this.#predict() } }, this.prediction ? "Predict again" : "Predict this case");
-    replace(this.actions, draws && el("button", { type: "button", class: "primary", id: "correct", on: { click: () => this.#begin() } }, icon("pen"), this.label ? "Correct the label" : "Draw the label"), this.predict);
+    this.predict = el(
+      "button",
+      { type: "button", on: { click: () => this.#predict() } },
+      this.prediction ? "Predict again" : "Predict this case",
+    );
+    replace(
+      this.actions,
+      draws &&
+        el(
+          "button",
+          { type: "button", class: "primary", id: "correct", on: { click: () => this.#begin() } },
+          icon("pen"),
+          this.label ? "Correct the label" : "Draw the label",
+        ),
+      this.info.model && this.predict,
+    );
   }
 
   /** Show a mask; while correcting, there is only the drawing. */
@@ -111,21 +180,50 @@ class CasePage {
 
   #volumes(numbers) {
     const scores = this.shown === "prediction" && !this.session?.active && this.entry.scores;
-    this.legend.set(numbers ? [["Volume", counts(numbers, this.classes).map((n) => ml(n * this.voxelMl))],
-      ...(scores ? [["DSC", this.classes.map(({ name }) => score(scores[name]))]] : [])] : []);
+    this.legend.set(
+      numbers
+        ? [
+            ["Volume", counts(numbers, this.classes).map((n) => ml(n * this.voxelMl))],
+            ...(scores ? [["DSC", this.classes.map(({ name }) => score(scores[name]))]] : []),
+          ]
+        : [],
+    );
   }
 
   #begin() {
-    const from = this.shown === "none" ? this.label ?? this.prediction : this[this.shown];
+    const from = this.shown === "none" ? (this.label ?? this.prediction) : this[this.shown];
     this.session.begin(from ?? new Uint8Array(this.voxels), this.label);
-    const copy = (what, text) => this[what] && el("button", { type: "button", on: { click: () => this.session.put(this[what]) } }, text);
-    this.save = el("button", { type: "button", class: "primary", id: "save", title: "Save (Ctrl+S)", on: { click: () => this.#save() } }, "Save as the label");
+    const copy = (what, text) =>
+      this[what] && el("button", { type: "button", on: { click: () => this.session.put(this[what]) } }, text);
+    this.save = el(
+      "button",
+      { type: "button", class: "primary", id: "save", title: "Save (Ctrl+S)", on: { click: () => this.#save() } },
+      "Save as the label",
+    );
     this.unsaved = el("p", { class: "quiet", "aria-live": "polite" });
     replace(this.side, el("h2", {}, "Correcting"), toolbar(this.session));
-    replace(this.actions, this.unsaved, this.save, el("button", { type: "button", on: { click: () => this.#stop() } }, "Stop correcting"),
-      el("details", {}, el("summary", {}, "Start again from"), el("div", { class: "stack" },
-        copy("prediction", "The prediction"), copy("label", "The saved label"),
-        el("button", { type: "button", on: { click: () => this.session.put(new Uint8Array(this.voxels)) } }, "Nothing"))));
+    replace(
+      this.actions,
+      this.unsaved,
+      this.save,
+      el("button", { type: "button", on: { click: () => this.#stop() } }, "Stop correcting"),
+      el(
+        "details",
+        {},
+        el("summary", {}, "Start again from"),
+        el(
+          "div",
+          { class: "stack" },
+          copy("prediction", "The prediction"),
+          copy("label", "The saved label"),
+          el(
+            "button",
+            { type: "button", on: { click: () => this.session.put(new Uint8Array(this.voxels)) } },
+            "Nothing",
+          ),
+        ),
+      ),
+    );
     this.#changed();
     this.pane.viewer.canvas.focus();
   }
@@ -133,15 +231,23 @@ class CasePage {
   #changed() {
     const { session } = this;
     const changed = session.history.changedVoxels();
-    replace(this.unsaved, changed ? `${count(changed, "voxel")} ${changed === 1 ? "differs" : "differ"} from ${this.label ? "the saved label" : "an empty label"}.` : "Nothing has changed yet.");
+    replace(
+      this.unsaved,
+      changed
+        ? `${count(changed, "voxel differs", "voxels differ")} from ${this.label ? "the saved label" : "an empty label"}.`
+        : "Nothing has changed yet.",
+    );
     this.save.disabled = !changed && this.label !== null; // an empty label is one too
     this.#volumes(session.history.current);
     guardWith(changed ? () => this.#mayLeave() : null);
   }
 
   async #mayLeave() {
-    const answer = await ask("Save the correction?", `The drawing of ${this.entry.name} is not saved yet.`,
-      [["save", "Save", "primary"], ["drop", "Throw it away"], ["stay", "Keep drawing"]]);
+    const answer = await ask("Save the correction?", `The drawing of ${this.entry.name} is not saved yet.`, [
+      ["save", "Save", "primary"],
+      ["drop", "Throw it away"],
+      ["stay", "Keep drawing"],
+    ]);
     if (answer === "save") return this.#save();
     return answer === "drop";
   }
@@ -183,7 +289,11 @@ class CasePage {
     this.predict.replaceWith(bar.node);
     try {
       const job = await api.start({ kind: "segment-case", case: this.entry.name });
-      const ended = await follow(job.id, (now) => bar.set(now.message || "Segmenting", now.progress || null), this.signal);
+      const ended = await follow(
+        job.id,
+        (now) => bar.set(now.message || "Segmenting", now.progress || null),
+        this.signal,
+      );
       if (this.signal.aborted) return;
       if (ended.state !== "done") throw new Error(ended.message || "The case could not be predicted.");
       const mask = await unzipped(await api.caseFile(this.entry.name, "prediction"));

@@ -21,7 +21,11 @@ const remembered = { filter: "all", search: "", order: "doubt" };
 
 export async function casesPage(main, { info, signal }) {
   if (!info.dataset) {
-    replace(main, el("h1", {}, "Cases"), problem("No data set is open. Start `mona serve FOLDER` with the folder of your scans to see its cases here."));
+    replace(
+      main,
+      el("h1", {}, "Cases"),
+      problem("No data set is open. Start `mona serve FOLDER` with the folder of your scans to see its cases here."),
+    );
     return;
   }
   replace(main, el("h1", {}, "Cases"), el("p", { class: "quiet" }, "Loading the cases"));
@@ -29,7 +33,11 @@ export async function casesPage(main, { info, signal }) {
   try {
     cases = await api.cases();
   } catch (error) {
-    replace(main, el("h1", {}, "Cases"), problem(explained(error), el("button", { on: { click: () => casesPage(main, { info, signal }) } }, "Try again")));
+    replace(
+      main,
+      el("h1", {}, "Cases"),
+      problem(explained(error), el("button", { on: { click: () => casesPage(main, { info, signal }) } }, "Try again")),
+    );
     return;
   }
   if (signal.aborted) return;
@@ -37,27 +45,56 @@ export async function casesPage(main, { info, signal }) {
   const summary = el("p", { class: "quiet", "aria-live": "polite" });
   const update = () => fillGrid(grid, summary, chosen(cases), signal);
   const labelled = cases.filter((entry) => entry.labelled !== "none").length;
-  replace(main, el("div", { class: "title-row" },
-    el("div", {}, el("h1", {}, info.dataset.name ?? "Cases"),
-      el("p", { class: "quiet" }, `${count(cases.length, "case")}, ${labelled} labelled, ${cases.filter((entry) => entry.predicted).length} predicted`)),
-    predictAll(cases, () => casesPage(main, { info, signal }), signal)),
-  controls(cases, update), summary, grid);
+  const predicted = cases.filter((entry) => entry.predicted).length;
+  replace(
+    main,
+    el(
+      "div",
+      { class: "title-row" },
+      el(
+        "div",
+        {},
+        el("h1", {}, info.dataset.name ?? "Cases"),
+        el("p", { class: "quiet" }, `${count(cases.length, "case")}, ${labelled} labelled, ${predicted} predicted`),
+      ),
+      info.model && predictAll(cases, () => casesPage(main, { info, signal }), signal),
+    ),
+    controls(cases, update),
+    summary,
+    grid,
+  );
   update();
   main.dataset.shown = "cases";
 }
 
 function controls(cases, update) {
-  const filter = segmented("Which cases", Object.entries(FILTERS).map(([name, [text, test]]) => [name, `${text} ${cases.filter(test).length}`]), remembered.filter, (name) => {
-    remembered.filter = name;
-    update();
+  const filter = segmented(
+    "Which cases",
+    Object.entries(FILTERS).map(([name, [text, test]]) => [name, `${text} ${cases.filter(test).length}`]),
+    remembered.filter,
+    (name) => {
+      remembered.filter = name;
+      update();
+    },
+  );
+  const search = el("input", {
+    type: "search",
+    placeholder: "Search by name or patient",
+    "aria-label": "Search cases",
+    value: remembered.search,
   });
-  const search = el("input", { type: "search", placeholder: "Search by name or patient", "aria-label": "Search cases", value: remembered.search });
   search.addEventListener("input", () => {
     remembered.search = search.value;
     update();
   });
-  const order = el("select", { "aria-label": "Order" }, [["doubt", "Most doubtful first"], ["name", "By name"]].map(([value, text]) =>
-    el("option", { value, selected: value === remembered.order }, text)));
+  const order = el(
+    "select",
+    { "aria-label": "Order" },
+    [
+      ["doubt", "Most doubtful first"],
+      ["name", "By name"],
+    ].map(([value, text]) => el("option", { value, selected: value === remembered.order }, text)),
+  );
   order.addEventListener("change", () => {
     remembered.order = order.value;
     update();
@@ -68,9 +105,13 @@ function controls(cases, update) {
 function chosen(cases) {
   const [, test] = FILTERS[remembered.filter];
   const wanted = remembered.search.trim().toLowerCase();
-  const found = cases.filter((entry) => test(entry) && `${entry.name} ${entry.patient ?? ""}`.toLowerCase().includes(wanted));
+  const found = cases.filter(
+    (entry) => test(entry) && `${entry.name} ${entry.patient ?? ""}`.toLowerCase().includes(wanted),
+  );
   // The server lists doubtful cases first; only the other order is made here.
-  return remembered.order === "name" ? found.sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true })) : found;
+  return remembered.order === "name"
+    ? found.sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }))
+    : found;
 }
 
 function fillGrid(grid, summary, cases, signal) {
@@ -78,7 +119,9 @@ function fillGrid(grid, summary, cases, signal) {
   replace(summary, cases.length ? "" : "No case fits. Choose another filter or empty the search.");
   let shown = 0;
   const more = el("li", { class: "more" });
-  const watching = new IntersectionObserver((seen) => seen.some((entry) => entry.isIntersecting) && add(), { rootMargin: "600px" });
+  const watching = new IntersectionObserver((seen) => seen.some((entry) => entry.isIntersecting) && add(), {
+    rootMargin: "600px",
+  });
   const add = () => {
     more.remove();
     grid.append(...cases.slice(shown, shown + AT_ONCE).map(card));
@@ -95,12 +138,32 @@ function card(entry) {
   const [labelled, kind] = LABELLED[entry.labelled] ?? LABELLED.none;
   const picture = el("img", { src: api.caseThumbnail(entry), alt: "", loading: "lazy", width: 192, height: 192 });
   picture.addEventListener("error", () => picture.classList.add("broken"));
-  return el("li", {}, el("a", { href: link("case", entry.name), class: "case-card" },
-    el("span", { class: "thumbnail" }, picture),
-    el("strong", {}, entry.name),
-    el("span", { class: "badges" }, el("span", { class: `badge ${kind}` }, labelled),
-      doubt ? el("span", { class: `badge ${doubt[1]}` }, doubt[0]) : entry.predicted && el("span", { class: "badge quiet" }, "Predicted"),
-      entry.warnings?.length ? el("span", { class: "badge warn", title: entry.warnings.join("; ") }, icon("warn"), count(entry.warnings.length, "warning")) : null)));
+  return el(
+    "li",
+    {},
+    el(
+      "a",
+      { href: link("case", entry.name), class: "case-card" },
+      el("span", { class: "thumbnail" }, picture),
+      el("strong", {}, entry.name),
+      el(
+        "span",
+        { class: "badges" },
+        el("span", { class: `badge ${kind}` }, labelled),
+        doubt
+          ? el("span", { class: `badge ${doubt[1]}` }, doubt[0])
+          : entry.predicted && el("span", { class: "badge quiet" }, "Predicted"),
+        entry.warnings?.length
+          ? el(
+              "span",
+              { class: "badge warn", title: entry.warnings.join("; ") },
+              icon("warn"),
+              count(entry.warnings.length, "warning"),
+            )
+          : null,
+      ),
+    ),
+  );
 }
 
 /** Predict what has no prediction yet.  The jobs wait on the server, so the reader may leave this page. */

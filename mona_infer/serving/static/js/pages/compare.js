@@ -25,27 +25,61 @@ export async function comparePage(main, context, run = "") {
     const best = cases.find((entry) => entry.test && entry.labelled !== "none") ?? cases[0];
     const chosen = { name: best?.name, before, after };
     const place = el("div", {});
-    replace(main, el("nav", { class: "crumbs", "aria-label": "Place" }, el("a", { href: link("training") }, "Training")),
-      el("div", { class: "title-row" }, el("div", {}, el("h1", {}, "Before and after"),
-        el("p", { class: "quiet" }, "Two models on the same case, beside its label if it has one."))),
-      choices(cases, models, chosen, () => compare(place, { ...context, info }, chosen)), place);
+    replace(
+      main,
+      el("nav", { class: "crumbs", "aria-label": "Place" }, el("a", { href: link("training") }, "Training")),
+      el(
+        "div",
+        { class: "title-row" },
+        el(
+          "div",
+          {},
+          el("h1", {}, "Before and after"),
+          el("p", { class: "quiet" }, "Two models on the same case, beside its label if it has one."),
+        ),
+      ),
+      choices(cases, models, chosen, () => compare(place, { ...context, info }, chosen)),
+      place,
+    );
     main.dataset.shown = "compare";
   } catch (error) {
-    if (!signal.aborted) replace(main, problem(explained(error), el("a", { class: "button", href: link("training") }, "Training")));
+    if (!signal.aborted)
+      replace(main, problem(explained(error), el("a", { class: "button", href: link("training") }, "Training")));
   }
 }
 
 function choices(cases, models, chosen, begin) {
   const select = (key, label, names) => {
-    const field = el("select", { id: key }, names.map((name) => el("option", { value: name, selected: name === chosen[key] }, name)));
+    const field = el(
+      "select",
+      { id: key },
+      names.map((name) => el("option", { value: name, selected: name === chosen[key] }, name)),
+    );
     field.addEventListener("change", () => {
       chosen[key] = field.value;
     });
     return el("label", {}, label, field);
   };
-  return el("div", { class: "card form" }, el("div", { class: "fields" },
-    select("name", "Case", cases.map((entry) => entry.name)), select("before", "Before", models), select("after", "After", models)),
-  el("div", { class: "row end" }, el("button", { type: "button", class: "primary", id: "compare", on: { click: begin } }, "Compare")));
+  return el(
+    "div",
+    { class: "card form" },
+    el(
+      "div",
+      { class: "fields" },
+      select(
+        "name",
+        "Case",
+        cases.map((entry) => entry.name),
+      ),
+      select("before", "Before", models),
+      select("after", "After", models),
+    ),
+    el(
+      "div",
+      { class: "row end" },
+      el("button", { type: "button", class: "primary", id: "compare", on: { click: begin } }, "Compare"),
+    ),
+  );
 }
 
 /** Segment the case with both models, the server keeping the masks of each, and draw them beside the label. */
@@ -57,15 +91,24 @@ async function compare(place, { info, signal, reload }, { name, before, after })
     const classes = classesOf(info, "dataset");
     const image = await unzipped(await api.caseFile(name, "image"));
     const masks = [];
-    for (const [title, model] of [["Before", before], ["After", after]]) {
+    for (const [title, model] of [
+      ["Before", before],
+      ["After", after],
+    ]) {
       masks.push({ title, model, ...(await maskOf(name, model, classes, bar, signal)) });
       if (signal.aborted) return;
     }
     const entry = (await api.cases()).find((found) => found.name === name);
     if (entry?.labelled !== "none") {
-      masks.push({ title: "Label", model: null, ids: await idsOf(await api.caseFile(name, "label"), classes), scores: null });
+      masks.push({
+        title: "Label",
+        model: null,
+        ids: await idsOf(await api.caseFile(name, "label"), classes),
+        scores: null,
+      });
     }
-    if (!signal.aborted) await beside(place, { image, masks, classes, run: after, current: info.model?.name, signal, reload });
+    if (!signal.aborted)
+      await beside(place, { image, masks, classes, run: after, current: info.model?.name, signal, reload });
   } catch (error) {
     if (!signal.aborted) replace(place, problem(explained(error)));
   }
@@ -73,8 +116,11 @@ async function compare(place, { info, signal, reload }, { name, before, after })
 
 async function maskOf(name, model, classes, bar, signal) {
   bar.set(`Segmenting with ${model}`, null);
-  const job = await follow((await api.start({ kind: "segment-case", case: name, model })).id,
-    (now) => bar.set(`Segmenting with ${model}`, now.progress || null), signal);
+  const job = await follow(
+    (await api.start({ kind: "segment-case", case: name, model })).id,
+    (now) => bar.set(`Segmenting with ${model}`, now.progress || null),
+    signal,
+  );
   if (signal.aborted) return {};
   if (job.state !== "done") throw new Error(job.message || `${model} could not segment ${name}.`);
   const file = await api.caseFile(name, "prediction", `?model=${encodeURIComponent(model)}`);
@@ -96,11 +142,27 @@ async function beside(place, { image, masks, classes, run, current, signal, relo
   const { spacing } = readHeader(image);
   const voxelMl = spacing.reduce((product, side) => product * side) / 1000;
   const figures = masks.map((mask) => figure(mask, classes, voxelMl));
-  const at = slider("Slice", { min: 0, max: 1, step: 1 }, (value) => figures.forEach(({ viewer }) => viewer.goTo(value)),
-    (value) => `${value + 1} of ${figures[0].viewer.slices ?? 1}`);
-  replace(place, el("div", { class: "row between compare-head" }, el("p", {}, difference(masks)),
-    run === current ? null : useIt(run, reload)),
-  el("div", { class: "beside" }, figures.map(({ node }) => node)), el("div", { class: "card compare-slice" }, at.node));
+  const at = slider(
+    "Slice",
+    { min: 0, max: 1, step: 1 },
+    (value) => figures.forEach(({ viewer }) => viewer.goTo(value)),
+    (value) => `${value + 1} of ${figures[0].viewer.slices ?? 1}`,
+  );
+  replace(
+    place,
+    el(
+      "div",
+      { class: "row between compare-head" },
+      el("p", {}, difference(masks)),
+      run === current ? null : useIt(run, reload),
+    ),
+    el(
+      "div",
+      { class: "beside" },
+      figures.map(({ node }) => node),
+    ),
+    el("div", { class: "card compare-slice" }, at.node),
+  );
   for (const [n, { viewer }] of figures.entries()) {
     await viewer.show(image);
     viewer.setMask(masks[n].ids);
@@ -119,21 +181,56 @@ async function beside(place, { image, masks, classes, run, current, signal, relo
 
 function figure({ title, model, ids, scores }, classes, voxelMl) {
   const stage = el("div", { class: "stage" });
-  const viewer = new PlainViewer(stage, classes.map((entry) => entry.rgb));
+  const viewer = new PlainViewer(
+    stage,
+    classes.map((entry) => entry.rgb),
+  );
   const found = counts(ids, classes);
-  const rows = classes.slice(1).map((entry, n) => el("tr", {},
-    el("th", { scope: "row" }, el("span", { class: "swatch", style: { "--class": css(entry.rgb) } }), entry.name),
-    el("td", {}, ml(found[n + 1] * voxelMl)), scores && el("td", {}, score(scores[entry.name]))));
-  return { viewer, node: el("figure", {}, el("figcaption", {}, title, el("span", { class: "quiet" }, model ?? "as drawn by hand")), stage,
-    el("table", {}, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Structure"), el("th", { scope: "col" }, "Volume"), scores && el("th", { scope: "col" }, "DSC"))),
-      el("tbody", {}, rows))) };
+  const rows = classes
+    .slice(1)
+    .map((entry, n) =>
+      el(
+        "tr",
+        {},
+        el("th", { scope: "row" }, el("span", { class: "swatch", style: { "--class": css(entry.rgb) } }), entry.name),
+        el("td", {}, ml(found[n + 1] * voxelMl)),
+        scores && el("td", {}, score(scores[entry.name])),
+      ),
+    );
+  return {
+    viewer,
+    node: el(
+      "figure",
+      {},
+      el("figcaption", {}, title, el("span", { class: "quiet" }, model ?? "as drawn by hand")),
+      stage,
+      el(
+        "table",
+        {},
+        el(
+          "thead",
+          {},
+          el(
+            "tr",
+            {},
+            el("th", { scope: "col" }, "Structure"),
+            el("th", { scope: "col" }, "Volume"),
+            scores && el("th", { scope: "col" }, "DSC"),
+          ),
+        ),
+        el("tbody", {}, rows),
+      ),
+    ),
+  };
 }
 
 function difference(masks) {
   const [before, after] = ["Before", "After"].map((title) => masks.find((mask) => mask.title === title));
   let changed = 0;
   for (let n = 0; n < before.ids.length; n += 1) if (before.ids[n] !== after.ids[n]) changed += 1;
-  return changed ? `The masks of the two models differ in ${count(changed, "voxel")}.` : "The masks of the two models are the same.";
+  return changed
+    ? `The masks of the two models differ in ${count(changed, "voxel")}.`
+    : "The masks of the two models are the same.";
 }
 
 /** The slice with most of the mask: there is something to compare. */

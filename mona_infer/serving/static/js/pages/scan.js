@@ -21,11 +21,26 @@ export async function scanPage(main, { info, signal }, id = null, job = null) {
 
 function start(main, info, signal) {
   const zone = dropZone(info, (file) => send(main, info, signal, file));
-  const found = classesOf(info).slice(1).map((entry) => entry.name);
-  replace(main, el("div", { class: "intro" },
-    el("h1", {}, "Segment a scan"),
-    el("p", { class: "lead" }, info.model ? `The model outlines ${listed(found)}. ` : "", "Your scan stays on the computer that runs mona."),
-    info.model ? null : problem("There is no model yet. Train one, or start `mona serve` with --model FILE.")), zone, el("div", { id: "earlier" }));
+  const found = classesOf(info)
+    .slice(1)
+    .map((entry) => entry.name);
+  replace(
+    main,
+    el(
+      "div",
+      { class: "intro" },
+      el("h1", {}, "Segment a scan"),
+      el(
+        "p",
+        { class: "lead" },
+        info.model ? `The model outlines ${listed(found)}. ` : "",
+        "Your scan stays on the computer that runs mona.",
+      ),
+      info.model ? null : problem("There is no model yet. Train one, or start `mona serve` with --model FILE."),
+    ),
+    info.model && zone,
+    el("div", { id: "earlier" }),
+  );
   earlier(document.getElementById("earlier"));
 }
 
@@ -40,11 +55,18 @@ async function earlier(place) {
   }
   if (!scans.length) return;
   const latest = new Map(jobs.filter((job) => job.kind === "segment").map((job) => [job.scan, job]));
-  const rows = scans.slice(-8).reverse().map((scan) => {
-    const job = latest.get(scan.id);
-    return el("li", {}, el("a", { href: link("scan", scan.id, ...(job ? [job.id] : [])) }, scan.name),
-      el("span", { class: `state ${job?.state ?? ""}` }, job ? stateWord(job.state) : "Not segmented"));
-  });
+  const rows = scans
+    .slice(-8)
+    .reverse()
+    .map((scan) => {
+      const job = latest.get(scan.id);
+      return el(
+        "li",
+        {},
+        el("a", { href: link("scan", scan.id, ...(job ? [job.id] : [])) }, scan.name),
+        el("span", { class: `state ${job?.state ?? ""}` }, job ? stateWord(job.state) : "Not segmented"),
+      );
+    });
   replace(place, el("h2", {}, "Earlier scans"), el("ul", { class: "plain-list" }, rows));
 }
 
@@ -56,7 +78,11 @@ async function send(main, info, signal, file) {
   bar.set(`Sending ${bytes(file.size)}`, 0);
   signal.addEventListener("abort", () => stop.abort());
   try {
-    const scan = await upload(file, (share) => bar.set(share < 1 ? `Sending ${bytes(file.size)}` : "Reading the scan", share < 1 ? share : null), stop.signal);
+    const scan = await upload(
+      file,
+      (share) => bar.set(share < 1 ? `Sending ${bytes(file.size)}` : "Reading the scan", share < 1 ? share : null),
+      stop.signal,
+    );
     const job = await api.start({ kind: "segment", scan: scan.id });
     if (!signal.aborted) location.hash = link("scan", scan.id, job.id);
   } catch (error) {
@@ -67,17 +93,31 @@ async function send(main, info, signal, file) {
 }
 
 function waiting(name, bar, ...buttons) {
-  return el("section", { class: "card working" }, el("h1", {}, name), bar.node, el("div", { class: "row end" }, buttons));
+  return el(
+    "section",
+    { class: "card working" },
+    el("h1", {}, name),
+    bar.node,
+    el("div", { class: "row end" }, buttons),
+  );
 }
 
 async function resultOf(main, info, signal, id, jobId) {
   const bar = progressBar("Segmenting");
   try {
     let scan = await api.scan(id);
-    const cancel = el("button", { type: "button", on: { click: () => api.cancel(jobId).catch((error) => say(explained(error), "bad")) } }, "Cancel");
+    const cancel = el(
+      "button",
+      { type: "button", on: { click: () => api.cancel(jobId).catch((error) => say(explained(error), "bad")) } },
+      "Cancel",
+    );
     bar.set("Waiting", null);
     replace(main, waiting(scan.name, bar, cancel));
-    const job = await follow(jobId ?? (await api.start({ kind: "segment", scan: id })).id, (now) => told(bar, now), signal);
+    const job = await follow(
+      jobId ?? (await api.start({ kind: "segment", scan: id })).id,
+      (now) => told(bar, now),
+      signal,
+    );
     if (signal.aborted) return;
     if (job.state === "cancelled") throw new Error("This was cancelled.");
     if (job.state !== "done") throw new Error(job.message || "The scan could not be segmented.");
@@ -102,7 +142,9 @@ const again = () => el("a", { class: "button", href: "#/" }, "Segment another sc
 async function show(main, info, signal, scan) {
   const classes = classesOf(info);
   const result = scan.segmented.report ?? {};
-  const [image, maskFile] = (await Promise.all([api.scanImage(scan.id), api.scanMask(scan.id)].map((file) => file.then(unzipped))));
+  const [image, maskFile] = await Promise.all(
+    [api.scanImage(scan.id), api.scanMask(scan.id)].map((file) => file.then(unzipped)),
+  );
   if (signal.aborted) return;
   const maskHeader = readHeader(maskFile);
   const pane = await viewPane(classes);
@@ -114,30 +156,74 @@ async function show(main, info, signal, scan) {
     key.set([["Volume", counts(numbers, classes).map((n) => ml(n * voxel))], ...columns(result, frame, classes)]);
   };
   pane.onFrame = showFrame;
-  replace(main, el("div", { class: "title-row" }, el("h1", {}, scan.name), again()),
-    el("div", { class: "workspace" }, pane.node,
-      el("aside", { class: "side", "aria-label": "Result" },
+  replace(
+    main,
+    el("div", { class: "title-row" }, el("h1", {}, scan.name), again()),
+    el(
+      "div",
+      { class: "workspace" },
+      pane.node,
+      el(
+        "aside",
+        { class: "side", "aria-label": "Result" },
         el("section", {}, el("h2", {}, "Structures"), key.node, meaning()),
         report(result),
-        downloads(info, scan), forget(scan))));
+        downloads(info, scan),
+        forget(scan),
+      ),
+    ),
+  );
   signal.addEventListener("abort", () => pane.close());
   await pane.show(image);
+  if (signal.aborted) return;
   showFrame(0);
   main.dataset.shown = "scan";
 }
 
 function downloads(info, scan) {
-  const formats = [["nii.gz", "NIfTI", "most programs"], ["seg.nrrd", "Segmentation NRRD", "3D Slicer"],
-    ...(scan.dicom && info.dicom_seg ? [["dcm", "DICOM-SEG", "a PACS"]] : [])];
-  return el("section", {}, el("h2", {}, "Download the mask"), el("ul", { class: "downloads" }, formats.map(([format, name, use]) =>
-    el("li", {}, el("a", { href: api.scanMaskAddress(scan.id, format), download: "" }, icon("download"), el("span", {}, name), el("small", {}, use))))));
+  const formats = [
+    ["nii.gz", "NIfTI", "most programs"],
+    ["seg.nrrd", "Segmentation NRRD", "3D Slicer"],
+    ...(scan.dicom && info.dicom_seg ? [["dcm", "DICOM-SEG", "a PACS"]] : []),
+  ];
+  return el(
+    "section",
+    {},
+    el("h2", {}, "Download the mask"),
+    el(
+      "ul",
+      { class: "downloads" },
+      formats.map(([format, name, use]) =>
+        el(
+          "li",
+          {},
+          el(
+            "a",
+            { href: api.scanMaskAddress(scan.id, format), download: "" },
+            icon("download"),
+            el("span", {}, name),
+            el("small", {}, use),
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
 function forget(scan) {
   const button = el("button", { type: "button" }, "Delete this scan from the server");
   button.addEventListener("click", async () => {
-    if ((await ask("Delete this scan?", "The scan and its mask are removed from the server. Your own file stays where it is.",
-      [["yes", "Delete", "primary"], ["no", "Keep"]])) !== "yes") return;
+    if (
+      (await ask(
+        "Delete this scan?",
+        "The scan and its mask are removed from the server. Your own file stays where it is.",
+        [
+          ["yes", "Delete", "primary"],
+          ["no", "Keep"],
+        ],
+      )) !== "yes"
+    )
+      return;
     try {
       await api.deleteScan(scan.id);
       location.hash = "#/";

@@ -3,18 +3,25 @@ import { api } from "../core/api.js";
 import { el, replace } from "../core/dom.js";
 import { ended, follow } from "../core/jobs.js";
 import { link } from "../core/router.js";
-import { count, duration, score, stateWord } from "../core/words.js";
-import { curves, growingCurve } from "../parts/curve.js";
+import { duration, score, stateWord } from "../core/words.js";
+import { growingCurve, pointsOf } from "../parts/curve.js";
 import { explained, note, problem, say } from "../parts/notice.js";
 import { progressBar } from "../parts/progress.js";
+import { showRuns, useButton } from "../parts/runs.js";
 
 const PRESETS = {
-  quick: "Quick: a first model, about half an hour without a GPU",
-  cpu: "Without a GPU: better, some hours",
-  gpu: "With a GPU",
-  paper: "As published: long",
+  quick: "Quick: 4,000 steps, about ten minutes on two cores",
+  cpu: "Better: 6,000 steps, less than an hour on two cores",
+  gpu: "With a GPU: 30,000 steps",
+  paper: "As published: 60,000 steps, with a GPU",
 };
-const RATIOS = [["", "All labels"], ["0.5", "Half of them"], ["0.2", "20 %"], ["0.1", "10 %"], ["0.05", "5 %"]];
+const RATIOS = [
+  ["", "All labels"],
+  ["0.5", "Half of them"],
+  ["0.2", "20 %"],
+  ["0.1", "10 %"],
+  ["0.05", "5 %"],
+];
 
 export async function trainingPage(main, { info, signal, reload }) {
   const why = cannot(info);
@@ -25,33 +32,81 @@ export async function trainingPage(main, { info, signal, reload }) {
   const now = el("section", { class: "card", hidden: true });
   const runs = el("section", {});
   const page = { info, signal, now, runs, reload, refresh: () => showRuns(page) };
-  replace(main, el("div", { class: "intro" }, el("h1", {}, "Training"),
-    el("p", { class: "lead" }, "Train a model on this data set: the labels you gave and corrected, and every other scan without one.")),
-  form(page), now, runs);
+  replace(
+    main,
+    el(
+      "div",
+      { class: "intro" },
+      el("h1", {}, "Training"),
+      el(
+        "p",
+        { class: "lead" },
+        "Train a model on this data set: the labels you gave and corrected, and every other scan without one.",
+      ),
+    ),
+    form(page),
+    now,
+    runs,
+  );
   await Promise.all([resume(page), showRuns(page)]);
   main.dataset.shown = "training";
 }
 
 function cannot(info) {
-  if (!info.dataset) return "No data set is open. Start `mona serve FOLDER` with the folder of your scans to train on them.";
+  if (!info.dataset)
+    return "No data set is open. Start `mona serve FOLDER` with the folder of your scans to train on them.";
   if (info.dataset.trains === false) {
-    return "This folder has no dataset.json, so mona cannot train on it. `mona data check FOLDER` says what a data set needs.";
+    return "This folder has no dataset.json, so mona cannot train on it. `mona data check FOLDER` says what it needs.";
   }
-  if (!info.training) return "This installation cannot train: `mona doctor` on the server shows the command that installs the training part.";
+  if (!info.training)
+    return "This installation cannot train. `mona doctor` on the server shows the command that installs what is missing.";
   return null;
 }
 
 function form(page) {
-  const choose = (name, choices, chosen) => el("select", { name, id: name }, choices.map(([value, text]) => el("option", { value, selected: value === chosen }, text)));
+  const choose = (name, choices, chosen) =>
+    el(
+      "select",
+      { name, id: name },
+      choices.map(([value, text]) => el("option", { value, selected: value === chosen }, text)),
+    );
   const presets = page.info.presets ?? Object.keys(PRESETS);
-  const fields = el("form", { class: "card form" },
-    el("div", { class: "fields" },
-      el("label", {}, "How long", choose("preset", presets.map((name) => [name, PRESETS[name] ?? name]), presets.includes("quick") ? "quick" : presets[0])),
-      el("label", {}, "Labels to learn from", choose("ratio", RATIOS, ""))),
-    el("details", {}, el("summary", {}, "More settings"), el("div", { class: "fields" },
-      el("label", {}, "Steps", el("input", { type: "number", name: "steps", min: 1, max: 1000000, placeholder: "as the choice above" })),
-      el("label", {}, "Seed", el("input", { type: "number", name: "seed", min: 0, placeholder: "0" })))),
-    el("div", { class: "row end" }, el("button", { type: "submit", class: "primary", id: "train" }, "Start training")));
+  const fields = el(
+    "form",
+    { class: "card form" },
+    el(
+      "div",
+      { class: "fields" },
+      el(
+        "label",
+        {},
+        "How long",
+        choose(
+          "preset",
+          presets.map((name) => [name, PRESETS[name] ?? name]),
+          presets.includes("quick") ? "quick" : presets[0],
+        ),
+      ),
+      el("label", {}, "Labels to learn from", choose("ratio", RATIOS, "")),
+    ),
+    el(
+      "details",
+      {},
+      el("summary", {}, "More settings"),
+      el(
+        "div",
+        { class: "fields" },
+        el(
+          "label",
+          {},
+          "Steps",
+          el("input", { type: "number", name: "steps", min: 1, max: 1000000, placeholder: "as the choice above" }),
+        ),
+        el("label", {}, "Seed", el("input", { type: "number", name: "seed", min: 0, placeholder: "0" })),
+      ),
+    ),
+    el("div", { class: "row end" }, el("button", { type: "submit", class: "primary", id: "train" }, "Start training")),
+  );
   fields.addEventListener("submit", async (event) => {
     event.preventDefault();
     const given = Object.fromEntries([...new FormData(fields)].filter(([, value]) => value !== ""));
@@ -84,21 +139,32 @@ async function watch(page, id) {
   const { now, signal } = page;
   const bar = progressBar("Training");
   const curve = growingCurve("DSC of this training so far");
-  const cancel = el("button", { type: "button", on: { click: () => api.cancel(id).catch((error) => say(explained(error), "bad")) } }, "Cancel training");
+  const cancel = el(
+    "button",
+    { type: "button", on: { click: () => api.cancel(id).catch((error) => say(explained(error), "bad")) } },
+    "Cancel training",
+  );
   now.hidden = false;
   replace(now, el("div", { class: "title-row" }, el("h2", {}, "This training"), cancel), bar.node, curve.node);
   curve.set([], 0);
   bar.set("Waiting", null);
   let begun = null;
   try {
-    const job = await follow(id, (state) => {
-      begun ??= state.started ? new Date(state.started) : null;
-      const spent = begun ? (Date.now() - begun) / 1000 : 0;
-      const left = state.progress > 0.02 && spent > 5 ? `, about ${duration((spent * (1 - state.progress)) / state.progress)} left` : "";
-      if (state.state === "waiting") bar.set("Waiting for another training to end", null);
-      else bar.set((state.message || stateWord(state.state)) + left, state.progress || null);
-      curve.set(pointsOf(state.curve), 0);
-    }, signal);
+    const job = await follow(
+      id,
+      (state) => {
+        begun ??= state.started ? new Date(state.started) : null;
+        const spent = begun ? (Date.now() - begun) / 1000 : 0;
+        const left =
+          state.progress > 0.02 && spent > 5
+            ? `, about ${duration((spent * (1 - state.progress)) / state.progress)} left`
+            : "";
+        if (state.state === "waiting") bar.set("Waiting for another training to end", null);
+        else bar.set((state.message || stateWord(state.state)) + left, state.progress || null);
+        curve.set(pointsOf(state.curve), 0);
+      },
+      signal,
+    );
     if (signal.aborted) return;
     cancel.remove();
     finished(page, job);
@@ -108,59 +174,21 @@ async function watch(page, id) {
   }
 }
 
-export function pointsOf(curve = []) {
-  return curve.map((point) => (Array.isArray(point) ? point : [point.step, point.dsc])).filter(([, dsc]) => Number.isFinite(dsc));
-}
-
 function finished(page, job) {
   const run = job.result?.run ?? job.result?.name;
   if (job.state === "done") {
-    page.now.append(note(`Training is done${Number.isFinite(job.result?.dsc) ? `: DSC ${score(job.result.dsc)}` : ""}.`),
-      el("div", { class: "row end" }, run && useButton(page, run, "primary"), run && el("a", { class: "button", href: link("compare", run) }, "Compare before and after")));
+    page.now.append(
+      note(`Training is done${Number.isFinite(job.result?.dsc) ? `: DSC ${score(job.result.dsc)}` : ""}.`),
+      el(
+        "div",
+        { class: "row end" },
+        run && useButton(page, run, "primary"),
+        run && el("a", { class: "button", href: link("compare", run) }, "Compare before and after"),
+      ),
+    );
   } else if (job.state === "cancelled") {
     page.now.append(note("Training was cancelled.", "warn"));
   } else {
     page.now.append(problem(job.message || "Training failed. The server's log says why."));
   }
-}
-
-function useButton(page, run, kind = "") {
-  return el("button", { type: "button", class: `use ${kind}`, data: { run }, on: { click: async (event) => {
-    event.target.disabled = true;
-    try {
-      await api.useModel({ run });
-      say(`${run} is now the model that segments.`);
-      await page.reload();
-      await page.refresh();
-    } catch (error) {
-      event.target.disabled = false;
-      say(explained(error), "bad");
-    }
-  } } }, "Use this model");
-}
-
-async function showRuns(page) {
-  let runs;
-  try {
-    [runs, page.info] = await Promise.all([api.runs(), api.info()]);
-  } catch (error) {
-    replace(page.runs, problem(explained(error)));
-    return;
-  }
-  if (page.signal.aborted) return;
-  if (!runs.length) {
-    replace(page.runs, el("h2", {}, "Runs"), el("p", { class: "quiet" }, "No training has finished yet. Its curve and model will be here."));
-    return;
-  }
-  const inUse = (run) => page.info.model?.name === run.name;
-  const series = runs.slice(-6).map((run) => ({ name: run.name, points: pointsOf(run.curve), strong: inUse(run) }));
-  replace(page.runs, el("h2", {}, "Runs"), el("p", { class: "quiet" }, `${count(runs.length, "run")}. DSC is measured on validation scans whose labels were not learnt from.`),
-    curves(series, { label: "DSC of each run over its steps" }),
-    el("div", { class: "scroll" }, el("table", { class: "runs" },
-      el("thead", {}, el("tr", {}, ["Run", "DSC", "Best at step", ""].map((name) => el("th", { scope: "col" }, name)))),
-      el("tbody", {}, runs.map((run, n) => el("tr", {},
-        el("th", { scope: "row" }, el("span", { class: `key series-${Math.max(0, n - Math.max(0, runs.length - 6)) % 6} ${inUse(run) ? "strong" : ""}` }), run.name),
-        el("td", {}, score(run.dsc)), el("td", {}, run.best_step?.toLocaleString("en") ?? "–"),
-        el("td", { class: "row end" }, inUse(run) ? el("span", { class: "badge good" }, "In use") : run.model ? useButton(page, run.name) : el("span", { class: "badge quiet" }, run.finished ? "No model" : "Not finished"),
-          run.model && el("a", { class: "button", href: link("compare", run.name) }, "Compare"))))))));
 }

@@ -16,8 +16,10 @@ export function curves(series, { until = 0, label = "DSC while training" } = {})
   const y = (dsc) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - (dsc - floor) / (1 - floor));
   const node = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "curve", role: "img", "aria-label": label });
   for (const dsc of ticks(floor, 1)) {
-    node.append(svg("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: y(dsc), y2: y(dsc), class: "grid" }),
-      svg("text", { x: LEFT - 8, y: y(dsc) + 4, class: "tick end" }, dsc.toFixed(1)));
+    node.append(
+      svg("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: y(dsc), y2: y(dsc), class: "grid" }),
+      svg("text", { x: LEFT - 8, y: y(dsc) + 4, class: "tick end" }, dsc.toFixed(1)),
+    );
   }
   for (const step of ticks(0, last)) {
     node.append(svg("text", { x: x(step), y: HEIGHT - 12, class: "tick middle" }, short(step)));
@@ -30,7 +32,13 @@ export function curves(series, { until = 0, label = "DSC while training" } = {})
     node.append(svg("circle", { cx: x(step), cy: y(dsc), r: 4, class: `dot ${kind}` }));
   });
   if (!shown.length) {
-    node.append(svg("text", { x: WIDTH / 2, y: HEIGHT / 2, class: "tick middle" }, "The first point comes after the first validation"));
+    node.append(
+      svg(
+        "text",
+        { x: WIDTH / 2, y: HEIGHT / 2, class: "tick middle" },
+        "The first point comes after the first validation",
+      ),
+    );
   }
   return node;
 }
@@ -41,8 +49,17 @@ export function growingCurve(label) {
   return {
     node,
     set(points, until) {
-      replace(node, curves([{ name: "this run", points, strong: true }], { until, label }),
-        points.length ? el("p", { class: "quiet" }, `Latest DSC ${score(points.at(-1)[1])} at step ${points.at(-1)[0].toLocaleString("en")}.`) : el("p", { class: "quiet" }, " "));
+      replace(
+        node,
+        curves([{ name: "this run", points, strong: true }], { until, label }),
+        points.length
+          ? el(
+              "p",
+              { class: "quiet" },
+              `Latest DSC ${score(points.at(-1)[1])} at step ${points.at(-1)[0].toLocaleString("en")}.`,
+            )
+          : el("p", { class: "quiet" }, " "),
+      );
     },
   };
 }
@@ -58,4 +75,11 @@ function ticks(from, to) {
 
 function short(step) {
   return step >= 1000 ? `${Math.round(step / 100) / 10}k` : String(Math.round(step));
+}
+
+/** The points of a job or a run that have a DSC, as [step, dsc]. */
+export function pointsOf(curve = []) {
+  return curve
+    .map((point) => (Array.isArray(point) ? point : [point.step, point.dsc]))
+    .filter(([, dsc]) => Number.isFinite(dsc));
 }

@@ -7,26 +7,47 @@ export function legend(classes, onHidden) {
   const rows = classes.slice(1).map((entry, at) => {
     const number = at + 1;
     const values = el("span", { class: "values" });
-    const button = el("button", {
-      type: "button", class: "legend-entry", "aria-pressed": "true", title: "Show or hide",
-      on: {
-        click: () => {
-          if (!hidden.delete(number)) hidden.add(number);
-          button.setAttribute("aria-pressed", String(!hidden.has(number)));
-          onHidden(new Set(hidden));
+    const button = el(
+      "button",
+      {
+        type: "button",
+        class: "legend-entry",
+        "aria-pressed": "true",
+        title: "Show or hide",
+        on: {
+          click: () => {
+            if (!hidden.delete(number)) hidden.add(number);
+            button.setAttribute("aria-pressed", String(!hidden.has(number)));
+            onHidden(new Set(hidden));
+          },
         },
       },
-    }, el("span", { class: "swatch", style: { "--class": css(entry.rgb) } }), el("span", { class: "name" }, entry.name), values);
+      el("span", { class: "swatch", style: { "--class": css(entry.rgb) } }),
+      el("span", { class: "name" }, entry.name),
+      values,
+    );
     return { button, values };
   });
   const heads = el("div", { class: "legend-heads", "aria-hidden": "true" });
   return {
-    node: el("div", { class: "legend", role: "group", "aria-label": "Classes" }, heads, rows.map(({ button }) => button)),
+    node: el(
+      "div",
+      { class: "legend", role: "group", "aria-label": "Classes" },
+      heads,
+      rows.map(({ button }) => button),
+    ),
     /** `columns`: [name, text by class number]; screen readers hear the name with each number. */
     set(columns) {
-      replace(heads, columns.map(([name]) => el("span", {}, name)));
-      rows.forEach(({ values }, at) => replace(values, columns.map(([name, texts]) =>
-        el("span", {}, el("span", { class: "unseen" }, `${name} `), texts[at + 1]))));
+      replace(
+        heads,
+        columns.map(([name]) => el("span", {}, name)),
+      );
+      rows.forEach(({ values }, at) =>
+        replace(
+          values,
+          columns.map(([name, texts]) => el("span", {}, el("span", { class: "unseen" }, `${name} `), texts[at + 1])),
+        ),
+      );
     },
   };
 }

@@ -3,29 +3,70 @@ import { el, replace } from "../core/dom.js";
 import { createViewer } from "../viewer/viewer.js";
 import { note } from "./notice.js";
 
-const VIEWS = [["slices", "Slices"], ["planes", "Three planes"], ["3d", "3-D"]];
+const VIEWS = [
+  ["slices", "Slices"],
+  ["planes", "Three planes"],
+  ["3d", "3-D"],
+];
 
 export async function viewPane(classes) {
   const stage = el("div", { class: "stage" });
-  const viewer = await createViewer(stage, classes.map((entry) => entry.rgb));
+  const viewer = await createViewer(
+    stage,
+    classes.map((entry) => entry.rgb),
+  );
   const controls = el("div", { class: "view-controls" });
   const place = el("output", { class: "place" });
   const views = segmented("View", VIEWS, "slices", (view) => viewer.setView(view));
-  const slice = slider("Slice", { min: 0, max: 1, step: 1 }, (value) => viewer.goTo(value), (value) => `${value + 1} of ${viewer.slices}`);
-  const frame = slider("Frame", { min: 0, max: 1, step: 1 }, (value) => pane.setFrame(value), (value) => `${value + 1} of ${viewer.frames}`);
-  const opacity = slider("Mask", { min: 0, max: 1, step: 0.05, value: 0.5 }, (value) => viewer.setOpacity(value), (value) => `${Math.round(value * 100)} %`);
+  const slice = slider(
+    "Slice",
+    { min: 0, max: 1, step: 1 },
+    (value) => viewer.goTo(value),
+    (value) => `${value + 1} of ${viewer.slices}`,
+  );
+  const frame = slider(
+    "Frame",
+    { min: 0, max: 1, step: 1 },
+    (value) => pane.setFrame(value),
+    (value) => `${value + 1} of ${viewer.frames}`,
+  );
+  const opacity = slider(
+    "Mask",
+    { min: 0, max: 1, step: 0.05, value: 0.5 },
+    (value) => viewer.setOpacity(value),
+    (value) => `${Math.round(value * 100)} %`,
+  );
   const bright = windowSliders(viewer);
-  const settings = el("details", { class: "settings" }, el("summary", {}, "Mask and brightness"), el("div", { class: "sliders" }, opacity.node, bright.node));
+  const settings = el(
+    "details",
+    { class: "settings" },
+    el("summary", {}, "Mask and brightness"),
+    el("div", { class: "sliders" }, opacity.node, bright.node),
+  );
   viewer.on("slice", (at) => slice.set(at));
-  stage.addEventListener("keydown", (event) => {
-    const by = { ArrowUp: 1, ArrowDown: -1, PageUp: 1, PageDown: -1 }[event.key];
-    if (!by || event.target !== viewer.canvas) return;
-    event.preventDefault();
-    event.stopPropagation();
-    viewer.goTo(viewer.slice + by);
-  }, true);
-  replace(controls, viewer.canDraw ? views.node : null, el("div", { class: "sliders" }, slice.node, frame.node), settings);
-  const plain = viewer.canDraw ? null : note("Plain slices: this browser has no WebGL 2, or the server no NiiVue (`mona doctor` says how to get it). You can look and compare here, but not draw.");
+  stage.addEventListener(
+    "keydown",
+    (event) => {
+      const by = { ArrowUp: 1, ArrowDown: -1, PageUp: 1, PageDown: -1 }[event.key];
+      if (!by || event.target !== viewer.canvas) return;
+      event.preventDefault();
+      event.stopPropagation();
+      viewer.goTo(viewer.slice + by);
+    },
+    true,
+  );
+  replace(
+    controls,
+    viewer.canDraw ? views.node : null,
+    el("div", { class: "sliders" }, slice.node, frame.node),
+    settings,
+  );
+  const plain = viewer.canDraw
+    ? null
+    : note(
+        "Plain slices: this browser has no WebGL 2, or the server no NiiVue (`mona doctor` says how to get it). " +
+          "You can look and compare here, but not draw.",
+      );
   const pane = {
     node: el("section", { class: "pane", "aria-label": "Viewer" }, plain, stage, controls, place),
     viewer,
@@ -50,11 +91,25 @@ export async function viewPane(classes) {
 
 /** One of a few, as a row of buttons. */
 export function segmented(label, choices, chosen, onChange) {
-  const buttons = choices.map(([value, text]) => el("button", {
-    type: "button", value, "aria-pressed": String(value === chosen),
-    on: { click: () => { set(value); onChange(value); } },
-  }, text));
-  const set = (value) => buttons.forEach((button) => button.setAttribute("aria-pressed", String(button.value === value)));
+  const buttons = choices.map(([value, text]) =>
+    el(
+      "button",
+      {
+        type: "button",
+        value,
+        "aria-pressed": String(value === chosen),
+        on: {
+          click: () => {
+            set(value);
+            onChange(value);
+          },
+        },
+      },
+      text,
+    ),
+  );
+  const set = (value) =>
+    buttons.forEach((button) => button.setAttribute("aria-pressed", String(button.value === value)));
   return { node: el("div", { class: "segmented", role: "group", "aria-label": label }, buttons), set, buttons };
 }
 
@@ -83,8 +138,24 @@ function windowSliders(viewer) {
   let [low, high] = [0, 1];
   const apply = () => viewer.setWindow(Math.min(low, high - 1e-6), high);
   const whole = (value) => Number(value.toPrecision(3)).toLocaleString("en");
-  const dark = slider("Black at", { step: "any" }, (value) => { low = value; apply(); }, whole);
-  const light = slider("White at", { step: "any" }, (value) => { high = value; apply(); }, whole);
+  const dark = slider(
+    "Black at",
+    { step: "any" },
+    (value) => {
+      low = value;
+      apply();
+    },
+    whole,
+  );
+  const light = slider(
+    "White at",
+    { step: "any" },
+    (value) => {
+      high = value;
+      apply();
+    },
+    whole,
+  );
   viewer.on("window", (from, to) => {
     [low, high] = [from, to];
     dark.set(from);

@@ -20,10 +20,21 @@ export class NiivueViewer extends Emitter {
     this.canvas = el("canvas", { tabindex: "0", "aria-label": "Slices of the scan: scroll or use the arrow keys" });
     stage.append(this.canvas);
     const niivue = new library.Niivue({
-      backColor: [0, 0, 0, 1], crosshairColor: [0.45, 0.75, 1, 0.5], fontColor: [0.75, 0.8, 0.85, 1], crosshairWidth: 1,
-      isRadiologicalConvention: true, sagittalNoseLeft: true, dragAndDropEnabled: false, loadingText: "", logLevel: "error",
-      multiplanarShowRender: library.SHOW_RENDER.NEVER, multiplanarPadPixels: 4, isColorbar: false,
-      clipPlaneHotKey: "", cycleClipPlaneHotKey: "", viewModeHotKey: "", // the page has its own keys
+      backColor: [0, 0, 0, 1],
+      crosshairColor: [0.45, 0.75, 1, 0.5],
+      fontColor: [0.75, 0.8, 0.85, 1],
+      crosshairWidth: 1,
+      isRadiologicalConvention: true,
+      sagittalNoseLeft: true,
+      dragAndDropEnabled: false,
+      loadingText: "",
+      logLevel: "error",
+      multiplanarShowRender: library.SHOW_RENDER.NEVER,
+      multiplanarPadPixels: 4,
+      isColorbar: false,
+      clipPlaneHotKey: "",
+      cycleClipPlaneHotKey: "",
+      viewModeHotKey: "", // the page has its own keys
     });
     niivue.onLocationChange = () => this.#moved();
     niivue.onDrawingChanged = () => {
@@ -32,6 +43,8 @@ export class NiivueViewer extends Emitter {
     };
     niivue.onMouseUp = () => this.emit("stroke"); // erasing a piece reports nothing else
     niivue.onIntensityChange = (image) => this.emit("window", image.cal_min, image.cal_max);
+    // Its letters would move the crosshair, and with it the slice, under the page's own keys.
+    niivue.keyDownListener = niivue.keyUpListener = () => {};
     this.niivue = niivue;
   }
 
@@ -45,7 +58,8 @@ export class NiivueViewer extends Emitter {
     await niivue.loadFromArrayBuffer(buffer, "scan.nii"); // never the scan's own name, which could be a patient's
     const [volume] = niivue.volumes;
     this.order = {
-      dims: volume.dimsRAS.slice(1), step: volume.img2RASstep,
+      dims: volume.dimsRAS.slice(1),
+      step: volume.img2RASstep,
       start: volume.img2RASstart.reduce((sum, start) => sum + start),
     };
     this.axis = stackAxis(volume.pixDimsRAS.slice(1, 4));
@@ -154,7 +168,10 @@ export class NiivueViewer extends Emitter {
   #colour() {
     const channel = (n) => this.colours.map((colour) => colour[n]);
     this.niivue.setDrawColormap({
-      R: channel(0), G: channel(1), B: channel(2), I: this.colours.map((_, number) => number),
+      R: channel(0),
+      G: channel(1),
+      B: channel(2),
+      I: this.colours.map((_, number) => number),
       A: this.colours.map((_, number) => (number === 0 || this.hidden.has(number) ? 0 : 255)),
       labels: this.colours.map(() => ""),
     });

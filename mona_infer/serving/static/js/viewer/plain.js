@@ -97,14 +97,15 @@ export class PlainViewer extends Emitter {
     const scale = 255 / (high - low || 1);
     for (let row = 0; row < rows; row += 1) {
       for (let column = 0; column < columns; column += 1) {
-        const place = this.slice * strides[this.axis] + (rows - 1 - row) * strides[down]
-          + (columns - 1 - column) * strides[across];
+        const place =
+          this.slice * strides[this.axis] + (rows - 1 - row) * strides[down] + (columns - 1 - column) * strides[across];
         const grey = (this.image[place] - low) * scale;
         const id = this.ids ? this.ids[place] : 0;
         const share = id && !this.hidden.has(id) ? this.opacity : 0;
         const colour = this.colours[id] ?? this.colours[0];
         for (let channel = 0; channel < 3; channel += 1) {
-          picture.data[4 * (row * columns + column) + channel] = grey + share * (colour[channel] - Math.min(Math.max(grey, 0), 255));
+          picture.data[4 * (row * columns + column) + channel] =
+            grey + share * (colour[channel] - Math.min(Math.max(grey, 0), 255));
         }
         picture.data[4 * (row * columns + column) + 3] = 255;
       }
