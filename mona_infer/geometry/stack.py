@@ -50,10 +50,6 @@ class Preparation(Protocol):
         """Steps (n, classes, *covered) of 1/255; the largest is that of the label."""
         ...
 
-    def merged(self, logits: Logits) -> Logits:
-        """From the logits of the windows of some slices, one picture per slice, at the network's scale."""
-        return self._preparation.merged(logits)
-
     def working_bytes(self, probabilities: bool) -> int:
         """About how much memory reading and restoring a slice takes for a moment."""
         ...
@@ -169,6 +165,10 @@ class SliceStack:
             labels = self._ids.astype(mask.dtype)[labels]
         self.slicing.view(mask)[slices, *self._preparation.covered] = labels
         return merged
+
+    def merged(self, logits: Logits) -> Logits:
+        """From the logits of the windows of some slices, one picture per slice, at the network's scale."""
+        return self._preparation.merged(logits)
 
     def working_bytes(self, probabilities: bool) -> int:
         """About how much memory reading and restoring a slice takes for a moment."""
