@@ -29,7 +29,7 @@ def label() -> None: ...
 
 @app.command("next", cls=OutputCommand)
 def next_(
-    dataset: str = typer.Argument(..., metavar="DATASET", help="What `mona train --dataset` takes: a name or a folder."),
+    dataset: str = typer.Argument(..., metavar="DATASET", help="As for `mona train --dataset`: a name or a folder."),
     data: Path | None = typer.Option(None, help="Folder of the data set. Default: $MONA_DATA/NAME, else ./data/NAME."),
     run: Path | None = typer.Option(
         None, help="Ask this run's network. Default: the newest finished one in runs/ that learned from this data."

@@ -34,8 +34,8 @@ def check_run(run: Path, resolved: Resolved, adapter: Adapter, folder: Path, cas
     if resolved.adapter != adapter.name or not patients.issuperset(resolved.split.labelled_patients):
         where = resolved.data if adapter.layout or resolved.adapter != adapter.name else resolved.adapter
         raise InputError(
-            f"{run} learned from other data ({resolved.adapter} in {where}), not from {folder}; give a run of this data "
-            "with --run RUN, or train one"
+            f"{run} learned from other data ({resolved.adapter} in {where}), not from {folder}; name a run of this "
+            "data with --run RUN, or train one"
         )
 
 

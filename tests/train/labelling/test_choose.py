@@ -1,4 +1,4 @@
-"""The order of patients: far from what is labelled and from those above, and uncertain; ranks, so scales do not matter."""
+"""The order of patients: far from the labelled ones and those above, and uncertain; only ranks matter."""
 
 import numpy as np
 import pytest
