@@ -24,6 +24,11 @@ EXAMPLES = {
         "mona evaluate masks labelsTr --classes 1=RV,2=Myo,3=LV --csv scores.csv",
         "mona evaluate masks labelsTr --tolerance 1 --json | jq .mean.dsc",
     ),
+    "label": (
+        "mona label next acdc",
+        "mona label next path/to/Dataset042_Mine --run runs/mine --count 3",
+        "mona label next path/to/Dataset042_Mine --serve",
+    ),
     "bench": (
         "mona bench acdc --preset quick --ratios 0.05 --dry-run",
         "mona bench components --preset quick --jobs 2",

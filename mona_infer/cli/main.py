@@ -29,6 +29,7 @@ COMMANDS = {
     "view": ("mona_infer.cli.view:view", "Show a mask over its scan: one HTML page, for any browser, offline."),
     "serve": ("mona_infer.cli.serve:serve", "Serve a page and an API: segment, correct, train; for 3D Slicer too."),
     "data": ("mona_train.cli.data:app", "Prepare a data set, check it, show what is in it."),
+    "label": ("mona_train.cli.label:app", "Advise which patients to label next, and why."),
     "bench": ("mona_train.cli.bench:app", "Train the rows of a table of results, and keep their scores."),
     "demo": ("mona_train.cli.demo:demo", "Train on a small phantom, compare with supervised learning, draw a picture."),
     "doctor": ("mona_infer.cli.doctor:doctor", "Show what works on this machine, and how to install the rest."),
@@ -37,6 +38,7 @@ COMMANDS = {
 NEEDS = {
     "train": ("torch", "lightning_fabric", "safetensors"),
     "export": ("torch", "onnx", "onnxscript", "safetensors"),
+    "label": ("torch", "safetensors"),
     "bench": ("torch", "lightning_fabric", "safetensors"),
     "demo": ("torch", "lightning_fabric", "safetensors"),
     "serve": ("fastapi", "uvicorn", "python_multipart"),

@@ -153,7 +153,7 @@ class SliceStack:
         """
         if logits.shape[1] != len(self._ids):
             raise ValueError(f"expected logits of {len(self._ids)} classes, found {logits.shape[1]}")
-        merged = self._preparation.merged(logits)
+        merged = self.merged(logits)
         slices = slice(start, start + len(merged))
         labels = self._preparation.labels(merged)
         if maps:
@@ -165,6 +165,10 @@ class SliceStack:
             labels = self._ids.astype(mask.dtype)[labels]
         self.slicing.view(mask)[slices, *self._preparation.covered] = labels
         return merged
+
+    def merged(self, logits: Logits) -> Logits:
+        """From the logits of the windows of some slices, one picture per slice, at the network's scale."""
+        return self._preparation.merged(logits)
 
     def working_bytes(self, probabilities: bool) -> int:
         """About how much memory reading and restoring a slice takes for a moment."""

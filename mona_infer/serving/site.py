@@ -15,6 +15,7 @@ from mona_infer.io.nifti import write_nifti
 from mona_infer.io.nrrd_write import nrrd_writer
 from mona_infer.io.read import label_ids, read_volume
 from mona_infer.segmenting.statistics import scores_of
+from mona_infer.serving.advised import FILE, advised_first
 from mona_infer.serving.dataset import Case, Dataset
 from mona_infer.serving.jobs import SEGMENT, Job, Jobs
 from mona_infer.serving.models import Models
@@ -43,7 +44,9 @@ class Options:
 
 class Site:
     def __init__(self, state: State, options: Options, *, order: Order = doubtful_first) -> None:
-        self.state, self.options, self.order = state, options, order
+        self.state, self.options = state, options
+        advice = state.folder / FILE
+        self.order = advised_first(advice, order)
         self.models = Models(state, options.model, options.runs, engine=options.engine, threads=options.threads)
         self.dataset = Dataset(options.dataset, keep_names=options.keep_names) if options.dataset is not None else None
         self.models.use_only_for(self.dataset.classes if self.dataset is not None else None)
@@ -53,7 +56,7 @@ class Site:
         self.predictions, self.thumbnails = Predictions(state), Thumbnails(state)
         self.lanes = [
             SegmentingLane(self.jobs, self.models, self.scans, self.predictions, self.dataset),
-            TrainingLane(self.jobs, self.dataset, self.runs, state.jobs),
+            TrainingLane(self.jobs, self.dataset, self.runs, state.jobs, advice),
         ]
 
     def open(self) -> None:

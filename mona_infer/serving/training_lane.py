@@ -28,9 +28,9 @@ SENTENCE = re.compile(r"^mona: (.+)$", re.MULTILINE)
 
 
 class TrainingLane(threading.Thread):
-    def __init__(self, jobs: Jobs, dataset: Dataset | None, runs: Runs, logs: Path) -> None:
+    def __init__(self, jobs: Jobs, dataset: Dataset | None, runs: Runs, logs: Path, advice: Path) -> None:
         super().__init__(name=LANE, daemon=True)
-        self._jobs, self._dataset, self._runs, self._logs = jobs, dataset, runs, logs
+        self._jobs, self._dataset, self._runs, self._logs, self._advice = jobs, dataset, runs, logs, advice
 
     def run(self) -> None:
         while jobs := self._jobs.take(LANE, 1, lambda job: None):
@@ -71,9 +71,21 @@ class TrainingLane(threading.Thread):
         self._jobs.tell(job, TRAINING_SHARE, "exporting the model")
         if not self._run(job, ["export", str(run)], job.check):
             return
+        self._advise(job, run)
         found = next((r for r in self._runs.all() if r.name == name), None)
         dsc, step = (found.dsc, found.best_step) if found else (None, None)
         self._jobs.end(job, DONE, "done", {"run": name, "model": name, "dsc": dsc, "best_step": step})
+
+    def _advise(self, job: Job, run: Path) -> None:
+        """Ask the new network what to label next.  The training counts as done even if that fails."""
+        assert self._dataset is not None
+        waiting = sum(case.label is None and not case.test for case in self._dataset.cases().values())
+        if waiting:
+            self._jobs.tell(job, TRAINING_SHARE, "finding what to label next")
+            asked = ["label", "next", str(self._dataset.folder.resolve()), "--run", str(run), "--count", str(waiting)]
+            code, path = self._call(job, [*asked, "--json", str(self._advice)], job.check)
+            if code:
+                log.warning("mona label next failed with exit code %s; see %s", code, path.name)
 
     def _command(self, job: Job, run: Path) -> list[str]:
         assert self._dataset is not None
@@ -89,6 +101,18 @@ class TrainingLane(threading.Thread):
 
     def _run(self, job: Job, command: list[str], look: Callable[[], None]) -> bool:
         """Run a command of mona to its end; False, and the job has failed, where the command did."""
+        code, path = self._call(job, command, look)
+        if code == 0:
+            return True
+        said = SENTENCE.findall(path.read_text(encoding="utf-8", errors="replace"))
+        places = {str(self._runs.folder.resolve()): "runs", **self._places()}
+        log.warning("%s %s failed with exit code %s; see %s", job.kind, job.id, code, path.name)
+        sentence = without_paths(said[-1], places) if said else f"it ended with exit code {code}"
+        self._jobs.end(job, FAILED, sentence)
+        return False
+
+    def _call(self, job: Job, command: list[str], look: Callable[[], None]) -> tuple[int, Path]:
+        """The exit code of a command of mona, and the file that holds what it printed."""
         path = self._logs / f"{job.id}.log"
         with path.open("ab") as output:
             process = subprocess.Popen(
@@ -108,14 +132,7 @@ class TrainingLane(threading.Thread):
                 look()
             finally:
                 _stop(process)
-        if process.returncode == 0:
-            return True
-        said = SENTENCE.findall(path.read_text(encoding="utf-8", errors="replace"))
-        places = {str(self._runs.folder.resolve()): "runs", **self._places()}
-        log.warning("%s %s failed with exit code %s; see %s", job.kind, job.id, process.returncode, path.name)
-        sentence = without_paths(said[-1], places) if said else f"it ended with exit code {process.returncode}"
-        self._jobs.end(job, FAILED, sentence)
-        return False
+        return process.returncode, path
 
     def _places(self) -> dict[str, str]:
         if self._dataset is None:
