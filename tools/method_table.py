@@ -224,7 +224,9 @@ def main() -> None:
     for name in (n for n in names if not given.methods or n in given.methods):
         print(row(name, plain, passed), flush=True)
     again = median(seconds(plain) for _ in range(STEPS))
-    print(f"\nUNet-L: {1e3 * once:.0f} ms a step before, {1e3 * again:.0f} ms after; {plain.config.precision}, 1 thread")
+    print(
+        f"\nUNet-L: {1e3 * once:.0f} ms a step before, {1e3 * again:.0f} ms after; {plain.config.precision}, 1 thread"
+    )
 
 
 if __name__ == "__main__":
