@@ -1,20 +1,28 @@
-"""Every method beside UNet-L: file, lines, parameters, passes and time of a step, as Markdown.
+"""Every method beside UNet-L: file, lines, parameters, passes and time of a step, and its tests, as Markdown.
 
-    python tools/method_table.py                 at 96x96, 6+6 slices of the phantom's size
-    python tools/method_table.py em cps          only these
+    python tools/method_table.py                    all of them
+    python tools/method_table.py em cps             only these
+    python tools/method_table.py --report FILE      with the tests' results from `pytest --junit-xml FILE`
 
-Alone on the machine, please: it measures.  Every step is of the last stage, at its middle, when all losses are on; the
-time is the median of some steps divided by UNet-L's, measured in the same run before and after it.
+A step is measured at the middle of every stage, when all losses are on, with full banks, on 6 + 6 slices of 96x96 in
+the precision of this processor.  Steps of the method and of UNet-L take turns, and the time is that of the processor
+on one thread, so that other programs disturb it little.  Without --report the tests of every method are run first.
 """
 
 from __future__ import annotations
 
 import argparse
-import inspect
+import subprocess
+import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
 
 import numpy as np
 import torch
@@ -23,15 +31,36 @@ from torch import nn
 
 from mona_infer.task import CARDIAC
 from mona_train.config.presets import preferred_pretraining, preset, with_stages
+from mona_train.config.schema import Config
 from mona_train.data.cache import Cache, CachedCase
 from mona_train.data.split import Split
-from mona_train.engine.trainer import Trainer
-from mona_train.methods.registry import first_stage, methods, stages_of
+from mona_train.engine.trainer import Span, Trainer
+from mona_train.methods.acr import PRINCIPLES
+from mona_train.methods.bank import Bank
+from mona_train.methods.registry import file_of, first_stage, methods, pretraining, stages_of
 from mona_train.networks.unet import UNet
 
-SIDE, PATIENTS, SLICES = 96, 12, 10
-LABELLED = 3
-WARM, STEPS = 3, 9
+SIDE, PATIENTS, SLICES, LABELLED = 96, 12, 10, 3
+WARM, STEPS = 2, 7
+ROOT = Path(__file__).parent.parent
+TESTS = "tests/train/methods/test_every_method.py"
+# What the columns are called, and the test that a method must pass for each.
+SHOWN = {
+    "resume": "test_resumed_in_every_stage_it_ends_in_the_same_state",
+    "two processes": "test_two_processes_agree_on_weights_and_memory",
+    "export": "test_an_exported_model_gives_the_masks_of_the_run",
+}
+PUBLISHED = "mona, as published"  # mona itself is measured as the presets for fewer steps train it
+
+
+class Cost(NamedTuple):
+    """Of a step."""
+
+    time: float  # in those of UNet-L
+    learning: float  # forward passes of the batch through a U-Net, with a gradient
+    asking: float  # without
+    trained: float  # millions of parameters
+    kept: float  # of the network that predicts
 
 
 def random_data() -> tuple[Cache, Split]:
@@ -64,60 +93,139 @@ def random_data() -> tuple[Cache, Split]:
     return Cache(Path("nowhere"), "noise", replace(CARDIAC, size=(SIDE, SIDE)), cases, {}, images, labels), split
 
 
-def trainer_of(method: str) -> Trainer:
-    chosen = first_stage(method, "default", preferred_pretraining("quick"))
+def trainer_of(name: str) -> Trainer:
+    method = "mona" if name == PUBLISHED else name
+    chosen = "default" if name == PUBLISHED else first_stage(method, "default", preferred_pretraining("quick"))
     settings = preset("quick", dataset="noise", method=method, pretrain=chosen, pixels=0, size=(SIDE, SIDE))
-    kinds = {kind.name: kind.Settings for kind in stages_of(method, chosen)}
+    settings = with_stages(settings, {kind.name: kind.Settings for kind in stages_of(method, chosen)})
+    if name == PUBLISHED:
+        settings = as_published(settings)
     cache, split = random_data()
     fabric = Fabric(devices=1, accelerator="cpu", precision=settings.precision)  # type: ignore[arg-type]
-    return Trainer(with_stages(settings, kinds), cache, split, cache.task, fabric)
+    return Trainer(settings, cache, split, cache.task, fabric)
 
 
-def seconds(trainer: Trainer) -> tuple[float, int]:
-    """Median time of a step, and how often it calls a U-Net."""
-    span, times, calls = trainer.spans[-1], [], 0
+def as_published(settings: Config) -> Config:
+    """MONA's own stages, with all principles."""
+    own = {kind.name: kind.Settings() for kind in stages_of("mona")}
+    assert own["acr"].principles == PRINCIPLES
+    return replace(settings, stages=own)
 
-    def count(*_: object) -> None:
-        nonlocal calls
-        calls += 1
 
-    for n in range(WARM + STEPS):
-        trainer.number = span.first + span.steps // 2 + n
-        trainer.prepare_step()
-        calls = 0
-        unets = [m for part in trainer.parts.values() for m in part.modules() if isinstance(m, UNet)]
-        hooks = [m.register_forward_hook(count) for m in unets]
-        start = time.perf_counter()
-        trainer.step()
-        times.append(time.perf_counter() - start)
-        for hook in hooks:
-            hook.remove()
-    return median(times[WARM:]), calls
+def at_the_middle(trainer: Trainer, span: Span) -> None:
+    """Enter a stage when all of its losses are on: banks would take hundreds of steps to fill."""
+    trainer.number = span.first + span.steps // 2
+    trainer.prepare_step()
+    for bank in (m for m in trainer.stage.modules() if isinstance(m, Bank)):
+        bank.add(torch.randn(len(bank), *bank.kept.shape[1:]))
+
+
+@contextmanager
+def counted(trainer: Trainer, into: dict[bool, float]) -> Iterator[None]:
+    """Adds up what passes through each half of a U-Net, in batches, by whether a gradient will come back."""
+    unets = [m for part in trainer.parts.values() for m in part.modules() if isinstance(m, UNet)]
+    batch = SIDE * SIDE * sum(vars(trainer.config.batch).values())
+    halves = [(unet.encoder[0], 0.36) for unet in unets] + [(unet.head, 0.64) for unet in unets]
+
+    def hook(share: float) -> Any:
+        def count(_: nn.Module, inputs: tuple[torch.Tensor, ...], found: torch.Tensor) -> None:
+            into[found.requires_grad] += share * inputs[0][:, 0].numel() / batch
+
+        return count
+
+    hooks = [half.register_forward_hook(hook(share)) for half, share in halves]
+    try:
+        yield
+    finally:
+        for handle in hooks:
+            handle.remove()
+
+
+def seconds(trainer: Trainer) -> float:
+    start = time.process_time()
+    trainer.step()
+    return time.process_time() - start
 
 
 def parameters(module: nn.Module) -> float:
     return sum(p.numel() for p in module.parameters()) / 1e6
 
 
+def cost(trainer: Trainer, span: Span, plain: Trainer) -> Cost:
+    at_the_middle(trainer, span)
+    times: list[tuple[float, float]] = []
+    passes = {True: 0.0, False: 0.0}
+    for _ in range(WARM):
+        seconds(trainer), seconds(plain)
+    for _ in range(STEPS):
+        with counted(trainer, passes):
+            mine = seconds(trainer)
+        times.append((mine, seconds(plain)))
+    mine, theirs = (median(each) for each in zip(*times, strict=True))
+    sizes = parameters(trainer.student), parameters(trainer.answering[trainer.stage.predicts])
+    return Cost(mine / theirs, passes[True] / STEPS, passes[False] / STEPS, *sizes)
+
+
+def row(name: str, plain: Trainer, passed: dict[str, dict[str, str]]) -> str:
+    trainer = trainer_of(name)
+    costs = [cost(trainer, span, plain) for span in trainer.spans]
+    path = file_of("mona" if name == PUBLISHED else name)
+    lines = len(path.read_text().splitlines())
+    size = f"{max(c.trained for c in costs):.2f}, {costs[-1].kept:.2f}"
+    passes = ", ".join(f"{c.learning:.1f} + {c.asking:.1f}" if c.asking else f"{c.learning:.1f}" for c in costs)
+    times = ", ".join(f"{c.time:.2f}" for c in costs)
+    tests = " | ".join(passed[column].get(name.partition(",")[0], "no test") for column in SHOWN)
+    return f"| {_quoted(name)} | {path.name} | {lines} | {size} | {passes} | {times} | {tests} |"
+
+
+def _quoted(name: str) -> str:
+    method, comma, more = name.partition(",")
+    return f"`{method}`{comma}{more}"
+
+
+def results(report: Path) -> dict[str, dict[str, str]]:
+    """By column and method, what became of its test."""
+    found: dict[str, dict[str, str]] = {column: {} for column in SHOWN}
+    columns = {test: column for column, test in SHOWN.items()}
+    for case in ElementTree.parse(report).iter("testcase"):
+        test, _, name = (case.get("name") or "").removesuffix("]").partition("[")
+        if test in columns:
+            outcome = next((child.tag for child in case if child.tag in ("failure", "error", "skipped")), "passed")
+            found[columns[test]][name] = outcome
+    return found
+
+
+def tested(given: Path | None) -> dict[str, dict[str, str]]:
+    if given:
+        return results(given)
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        subprocess.run([sys.executable, "-m", "pytest", "-q", TESTS, f"--junit-xml={report}"], cwd=ROOT, stdout=2)
+        return results(report)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("methods", nargs="*")
+    parser.add_argument("--report", type=Path, help="a JUnit file of the tests of every method")
     given = parser.parse_args()
-    plain, _ = seconds(trainer_of("unet-l"))
-    print("| method | file | lines | parameters, M: training, test | U-Net calls | time of a step |")
-    print("|---|---|---|---|---|---|")
-    for name, method in methods().items():
-        if given.methods and name not in given.methods:
-            continue
-        trainer, stage = trainer_of(name), method.stages[-1]
-        took, calls = seconds(trainer)
-        path = Path(inspect.getsourcefile(stage) or "")
-        lines = len(path.read_text().splitlines())
-        size = f"{parameters(trainer.student):.2f}, {parameters(trainer.network):.2f}"
-        print(f"| `{name}` | {path.name} | {lines} | {size} | {calls} | {took / plain:.2f} |", flush=True)
-    again, _ = seconds(trainer_of("unet-l"))
+    names = [*(n for n in methods() if n not in pretraining()), *(n for n in methods() if n in pretraining())]
+    names.insert(names.index("mona") + 1, PUBLISHED)
+    if unknown := set(given.methods) - set(names):
+        parser.error(f"unknown method {', '.join(sorted(unknown))}")
+    passed = tested(given.report)
+    torch.set_num_threads(1)
+    plain = trainer_of("unet-l")
+    at_the_middle(plain, plain.spans[-1])
+    once = median(seconds(plain) for _ in range(STEPS))
+    columns = "| method | file | lines | parameters, M: training, test | passes of a step | time of a step |"
+    print(columns, *(f" {column} |" for column in SHOWN), sep="")
+    print("|---|---|--:|---|---|---|", "---|" * len(SHOWN), sep="")
+    for name in (n for n in names if not given.methods or n in given.methods):
+        print(row(name, plain, passed), flush=True)
+    again = median(seconds(plain) for _ in range(STEPS))
     print(
-        f"\nUNet-L: {1e3 * plain:.0f} ms a step before, {1e3 * again:.0f} ms after; {torch.get_num_threads()} threads"
+        f"\nUNet-L: {1e3 * once:.0f} ms a step before, {1e3 * again:.0f} ms after; {plain.config.precision}, 1 thread"
     )
 
 

@@ -3,6 +3,7 @@
     python tools/mutate.py                 all of them, two at a time: about ten minutes on two cores
     python tools/mutate.py acr glcon       only in files whose path contains one of these words
     python tools/mutate.py --sample 8      every eighth, and all that are marked `!`
+    python tools/mutate.py --shuffle 0     in a random order (seed 0): wherever it is stopped, what ran is a fair sample
     python tools/mutate.py --check         only check that each text still occurs once in its file
 
 A mutation is a text that occurs once in a file, its replacement, and why that is wrong.  The mutated file is a copy in
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import random
 import re
 import signal
 import sys
@@ -170,10 +172,13 @@ def main() -> int:
         "words", nargs="*", help="mutate only files whose path contains one of these; default: all files"
     )
     parser.add_argument("--sample", type=int, default=1, metavar="N", help="only every Nth mutation")
+    parser.add_argument("--shuffle", type=int, metavar="SEED", help="in a random order")
     parser.add_argument("--check", action="store_true", help="check the texts, do not run tests")
     given = parser.parse_args()
     chosen = [m for m in mutations() if not given.words or any(word in m.file for word in given.words)]
     chosen = [m for n, m in enumerate(chosen) if n % given.sample == 0 or m.always]
+    if given.shuffle is not None:
+        random.Random(given.shuffle).shuffle(chosen)
     if not chosen:
         parser.error(f"no mutated file has {' or '.join(given.words)} in its path")
     outdated = list(misfits(chosen))

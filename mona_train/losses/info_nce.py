@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mona_train.losses.mean_where import mean_where
+
 NEVER = -1e9  # the logit of a row that does not count; finite, so that a slice without any other row gives no NaN
 
 
@@ -42,6 +44,4 @@ def neighbour_nce(
         nearest = near.masked_fill(same, NEVER).topk(min(k, len(queue)), dim=1)
         counts = nearest.values > NEVER  # B k
         logits = (F.normalize(queries.float(), dim=1) @ queue.detach().float().T / temperature).masked_fill(same, NEVER)
-        each = -F.log_softmax(logits, 1).gather(1, nearest.indices)
-        mean = torch.where(counts, each, 0).sum(1) / counts.sum(1).clamp(min=1)
-        return mean.sum() / counts.any(1).sum().clamp(min=1)
+        return mean_where(counts, -F.log_softmax(logits, 1).gather(1, nearest.indices))

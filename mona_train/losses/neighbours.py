@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mona_train.losses.mean_where import mean_where
 from mona_train.methods.bank import Bank
 
 TEMPERATURE = 0.1  # of the cosines, with `repel`
@@ -40,9 +41,7 @@ def nearest_neighbours(
             distances = _against_others(cosines, nearest.indices, near == -torch.inf)
         else:
             distances = 2 - 2 * cosines.gather(1, nearest.indices)
-        count = other.sum(1)
-        means = torch.where(other, distances, 0).sum(1) / count.clamp(min=1)
-        return means.sum() / (count > 0).sum().clamp(min=1)
+        return mean_where(other, distances)
 
 
 def _against_others(cosines: Tensor, neighbours: Tensor, excluded: Tensor) -> Tensor:

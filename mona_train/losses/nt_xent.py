@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mona_train.losses.mean_where import mean_where
+
 
 def nt_xent(rows: Tensor, positives: Tensor, *, temperature: float, negatives: Tensor | None = None) -> Tensor:
     """Mean over i and its positives j of -log(exp(s_ij / t) / sum over k != i of exp(s_ik / t)); s is the cosine.
@@ -26,13 +28,10 @@ def nt_xent(rows: Tensor, positives: Tensor, *, temperature: float, negatives: T
         raise ValueError(f"expected rows (N, D), positives and negatives (N, N), found {found}")
     itself = torch.eye(len(rows), dtype=torch.bool, device=rows.device)
     positives = positives & ~itself
-    count = positives.sum(1)
     with torch.autocast(rows.device.type, enabled=False):  # a cosine in bfloat16 is off by 0.04 once divided by 0.1
         unit = F.normalize(rows.float(), dim=1)
         similar = unit @ unit.T / temperature
         apart = itself if negatives is None else itself | ~negatives
         others = similar.masked_fill(apart, -torch.inf).logsumexp(1, keepdim=True)
         distances = others - similar if negatives is None else F.softplus(others - similar)
-        # Where, not a product: a row that is alone has no others, and 0 times infinity is not 0.
-        each = torch.where(positives, distances, 0).sum(1) / count.clamp(min=1)
-        return each.sum() / (count > 0).sum().clamp(min=1)
+        return mean_where(positives, distances)  # a row that is alone has infinite ones, which do not count

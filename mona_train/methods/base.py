@@ -58,6 +58,12 @@ class Turn:
     optimiser: dict[str, Any] = field(default_factory=dict)  # settings that differ from the run's optimiser
 
 
+def adam(lr: float, *, beta2: float = 0.999, weight_decay: float = 0.0, power: float = 0.0) -> dict[str, Any]:
+    """An optimiser that a method brings along, whatever the run's is: Adam, at a constant rate or one that falls."""
+    schedule = {"power": power, "warmup": 0.0, "hold": 0.0, "over": "stage"}
+    return {"kind": "adam", "lr": lr, "momentum": 0.9, "beta2": beta2, "weight_decay": weight_decay, **schedule}
+
+
 @dataclass(frozen=True)
 class Settings:
     """Base of each stage's own settings: `--set STAGE.KEY=VALUE`, kept in run.toml."""

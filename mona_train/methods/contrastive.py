@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
-from mona_train.augment import Geometry, Strength, copy_paste, matrices
+from mona_train.augment import Geometry, Strength, copy_paste
 from mona_train.augment.draw import uniform
 from mona_train.config.toml import within
 from mona_train.losses.supervised import supervised
@@ -22,7 +22,7 @@ from mona_train.methods import base
 from mona_train.methods.acr_batch import LABELLED_TAGS
 from mona_train.methods.bank import UNKNOWN
 from mona_train.methods.base import Losses, Step
-from mona_train.methods.views import size_of, weak_batch, weak_geometry
+from mona_train.methods.views import crop, size_of, weak_batch, weak_geometry
 from mona_train.networks.unet import UNet, UNetOutput
 
 STRENGTH = Strength(
@@ -121,10 +121,8 @@ def same_slice(mine: Tensor, theirs: Tensor) -> Tensor:
 
 
 def resized_crop(generator: Generator, count: int, smallest: float) -> Geometry:
-    """Crops of an area uniform in smallest..1, at a uniform place, resized to the frame; they keep its shape."""
-    side = uniform(generator, (smallest, 1), count).sqrt()
-    place = uniform(generator, (-1, 1), 2, count) * (1 - side)
-    return Geometry((matrices.translation(*place) @ matrices.scaling(side, side),))
+    """Crops of an area uniform in smallest..1."""
+    return crop(generator, uniform(generator, (smallest, 1), count).sqrt())
 
 
 def pasted_slices(step: Step) -> Step:

@@ -24,14 +24,11 @@ from torch import Tensor, nn
 
 from mona_train.config.toml import within
 from mona_train.methods import consistency
-from mona_train.methods.base import Losses, Method, Step, Turn
+from mona_train.methods.base import Losses, Method, Step, Turn, adam
 from mona_train.methods.consistency import Batch, Consistency
 from mona_train.methods.views import weak_batch
 from mona_train.networks.discriminator import LABELLED, UNLABELLED, Discriminator
 from mona_train.networks.unet import UNetOutput
-
-# Adam of SSL4MIS: without weight decay, at a constant rate, whatever the run's optimiser does
-ADAM = {"kind": "adam", "momentum": 0.9, "beta2": 0.99, "weight_decay": 0.0, "power": 0.0, "warmup": 0.0, "hold": 0.0}
 
 
 @dataclass(frozen=True)
@@ -54,8 +51,8 @@ class DAN(Consistency):
         return {**super().networks(), "discriminator": Discriminator(self.classes, width=self.width)}
 
     def turns(self) -> tuple[Turn, ...]:
-        adam = {**ADAM, "lr": self.settings.discriminator_lr}
-        return Turn(("unet",), self.losses), Turn(("discriminator",), self.judge, optimiser=adam)
+        own = adam(self.settings.discriminator_lr, beta2=0.99)  # as SSL4MIS
+        return Turn(("unet",), self.losses), Turn(("discriminator",), self.judge, optimiser=own)
 
     def agree(self, step: Step, batch: Batch, out: UNetOutput) -> Tensor:
         """How far the discriminator is from taking unlabelled slices for labelled ones."""

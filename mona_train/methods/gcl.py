@@ -20,30 +20,26 @@ hand; and the run's own augmentation, loss and optimiser in stage 3, so that met
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from mona_train.augment import Geometry, Strength, matrices
-from mona_train.augment.draw import uniform
+from mona_train.augment import Geometry, Strength
 from mona_train.config.schema import Batch
 from mona_train.config.toml import within
 from mona_train.data.stream import UnlabelledBatch
 from mona_train.losses.fixed_regions import CELLS, PLACES, region_pairs, regions
 from mona_train.losses.nt_xent import nt_xent
 from mona_train.methods import base
-from mona_train.methods.base import Losses, Method, Step, Turn, frozen_statistics
+from mona_train.methods.base import Losses, Method, Step, Turn, adam, frozen_statistics
 from mona_train.methods.supervised import Supervised
-from mona_train.methods.views import size_of, weak_geometry, weak_view
+from mona_train.methods.views import crop, size_of, weak_geometry, weak_view
 from mona_train.networks.unet import UNet, UNetOutput
 
 PARTS, SCANS = 4, 3  # depths of a scan, and the least number of scans in a step
 DIM = 128
 CROP = 100 / 192  # side of the crops, as a fraction of the frame
-ADAM: dict[str, Any] = {"kind": "adam", "lr": 1e-3, "momentum": 0.9, "beta2": 0.999, "weight_decay": 0.0}
-ADAM |= {"power": 0.0, "warmup": 0.0, "hold": 0.0, "over": "stage"}  # a constant rate
 STRENGTH = Strength(brightness=(0.7, 1.3), contrast=(0.7, 1.3))
 
 
@@ -67,7 +63,7 @@ class _Contrast(base.Stage):
         return 1, asked.labelled + asked.unlabelled
 
     def turns(self) -> tuple[Turn, ...]:
-        return (Turn((), self.losses, ADAM),)
+        return (Turn((), self.losses, adam(1e-3)),)
 
 
 class GCLGlobal(_Contrast):
@@ -138,9 +134,7 @@ class RegionHead(nn.Module):  # type: ignore[misc]
 
 def crops(generator: Generator, count: int) -> Geometry:
     """A square of half the frame's side, anywhere in it, resized to the frame."""
-    side = torch.full((count,), CROP, dtype=torch.float64)
-    place = uniform(generator, (-1, 1), 2, count) * (1 - side)  # the crop's centre, so that it stays in the frame
-    return Geometry((matrices.translation(*place) @ matrices.scaling(side, side),))
+    return crop(generator, torch.full((count,), CROP, dtype=torch.float64))
 
 
 def _slices(step: Step) -> UnlabelledBatch:

@@ -16,6 +16,7 @@ from mona_train.config.toml import within
 from mona_train.methods import consistency
 from mona_train.methods.base import Method, Step
 from mona_train.methods.consistency import Batch, Consistency
+from mona_train.methods.views import noise
 from mona_train.networks.unet import UNetOutput
 
 QUIET = 30  # no consistency in the first 30th: 1,000 of 30,000
@@ -54,10 +55,7 @@ class MeanTeacher(Consistency):
         return F.mse_loss(batch.unlabelled(out.logits).float().softmax(1), target)
 
     def noise(self, step: Step, images: Tensor) -> Tensor:
-        """Drawn on the CPU, so that a seed gives the same run on every device."""
-        limit = self.settings.noise_limit
-        drawn = self.settings.noise * torch.randn(images.shape, generator=step.generator)
-        return drawn.clamp(-limit, limit).to(images)
+        return noise(step.generator, images, self.settings.noise, self.settings.noise_limit)
 
 
 METHODS = (

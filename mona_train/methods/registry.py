@@ -10,6 +10,7 @@ import difflib
 import importlib
 import pkgutil
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import mona_train.methods as package
@@ -58,6 +59,12 @@ def first_stage(method: str, asked: str, preferred: str) -> str:
     """The pre-training that was asked for; by default what the preset prefers, for a method that takes any."""
     first, *rest = method_named(method).stages
     return preferred if asked == "default" and rest and first.name in pretraining() else asked
+
+
+def file_of(method: str) -> Path:
+    """The file that adds it."""
+    known = method_named(method)
+    return next(Path(m.__file__) for m in _modules() if known in getattr(m, "METHODS", ()))
 
 
 def _modules() -> list[Any]:

@@ -18,7 +18,6 @@ loss and optimiser, so that methods differ in their idea alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,13 +27,10 @@ from mona_train.config.schema import Batch
 from mona_train.config.toml import within
 from mona_train.losses.nt_xent import nt_xent
 from mona_train.methods import base
-from mona_train.methods.base import Losses, Method, Step, Turn
+from mona_train.methods.base import Losses, Method, Step, Turn, adam
 from mona_train.methods.supervised import Supervised
 from mona_train.methods.views import weak_geometry, weak_view
 from mona_train.networks.unet import UNet, UNetOutput
-
-ADAM: dict[str, Any] = {"kind": "adam", "momentum": 0.9, "beta2": 0.999}
-ADAM |= {"power": 0.9, "warmup": 0.0, "hold": 0.0, "over": "stage"}
 
 
 @dataclass(frozen=True)
@@ -76,7 +72,7 @@ class SCSGlobal(base.Stage):
         return 1, 2 * (asked.labelled + asked.unlabelled)
 
     def turns(self) -> tuple[Turn, ...]:
-        return (Turn((), self.losses, {**ADAM, "lr": 3e-4, "weight_decay": 1e-5}),)
+        return (Turn((), self.losses, adam(3e-4, weight_decay=1e-5, power=0.9)),)
 
     def losses(self, step: Step) -> Losses:
         assert step.unlabelled is not None  # with `everything` there are always some
@@ -111,7 +107,7 @@ class SCSLocal(base.Stage):
         return max(2, (asked.labelled + asked.unlabelled) // 2), 1
 
     def turns(self) -> tuple[Turn, ...]:
-        return (Turn((), self.losses, {**ADAM, "lr": 1e-4, "weight_decay": 1e-4}),)
+        return (Turn((), self.losses, adam(1e-4, weight_decay=1e-4, power=0.9)),)
 
     def losses(self, step: Step) -> Losses:
         view = weak_view(step, step.labelled.images, step.labelled.labels)

@@ -29,7 +29,7 @@ from mona_train.losses.signed_distance import signed_distance
 from mona_train.losses.supervised import supervised
 from mona_train.methods import base, consistency
 from mona_train.methods.base import Losses, Method, Step, with_dropout
-from mona_train.methods.views import weak_batch
+from mona_train.methods.views import noise, weak_batch
 from mona_train.networks.heads import CELLS, MLP
 from mona_train.networks.unet import UNet, UNetOutput
 
@@ -91,7 +91,8 @@ class SimCVD(base.Stage):
         n, s = len(labels), self.settings
         out, distances, rows = self._views(step.student, step.augment.appearance(step.generator, plain, None))
         with torch.no_grad(), with_dropout(step.teacher):
-            taught, targets, keys = self._views(step.teacher, plain + self.noise(step, plain))
+            noisy = plain + noise(step.generator, plain, s.noise, s.noise_limit)
+            taught, targets, keys = self._views(step.teacher, noisy)
         losses = {
             "supervised": s.supervised_scale * supervised(out.logits[:n], labels),
             "distance": F.mse_loss(distances[:n], signed_distance(labels, self.classes)),
@@ -111,12 +112,6 @@ class SimCVD(base.Stage):
     def soft(self, distances: Tensor) -> Tensor:
         """Class probabilities (B, C, H, W): inside a class its distance is negative; background is 0."""
         return F.pad(-self.settings.sharpness * distances, (0, 0, 0, 0, 1, 0)).softmax(1)
-
-    def noise(self, step: Step, images: Tensor) -> Tensor:
-        """Drawn on the CPU, so that a seed gives the same run on every device."""
-        limit = self.settings.noise_limit
-        drawn = self.settings.noise * torch.randn(images.shape, generator=step.generator)
-        return drawn.clamp(-limit, limit).to(images)
 
 
 def relations(student: Tensor, teacher: Tensor) -> Tensor:

@@ -7,8 +7,8 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Generator, Tensor
 
-from mona_train.augment import PUBLISHED, Augmentation, Geometry, Mix, Strength, View, copy_paste, cutmix
-from mona_train.augment.draw import Size
+from mona_train.augment import PUBLISHED, Augmentation, Geometry, Mix, Strength, View, copy_paste, cutmix, matrices
+from mona_train.augment.draw import Size, uniform
 from mona_train.methods.base import Step
 
 Strengths: TypeAlias = Literal["weak", "strong"]
@@ -47,6 +47,17 @@ def weak_batch(step: Step, *, paste: bool = False) -> tuple[Tensor, Tensor]:
 def seen_with(step: Step, images: Tensor, how: Strengths, strength: Strength) -> Tensor:
     """Images as one of the networks sees them: as they are, or a copy with other intensities (difference 6)."""
     return step.augment.appearance(step.generator, images, strength) if how == "strong" else images
+
+
+def noise(generator: Generator, images: Tensor, sigma: float, limit: float) -> Tensor:
+    """Normal noise, clipped; drawn on the CPU, so that a seed gives the same run on every device."""
+    return (sigma * torch.randn(images.shape, generator=generator)).clamp(-limit, limit).to(images)
+
+
+def crop(generator: Generator, side: Tensor) -> Geometry:
+    """Crops with these sides (shares of the frame's) at uniform places in it, resized to the frame: its shape stays."""
+    place = uniform(generator, (-1, 1), 2, len(side)) * (1 - side)  # a crop's centre
+    return Geometry((matrices.translation(*place) @ matrices.scaling(side, side),))
 
 
 def pasted(generator: Generator, view: View) -> View:

@@ -25,6 +25,7 @@ from mona_train.methods.registry import methods, pretraining
 from mona_train.run.checkpoint import weights_hash
 
 SAMPLE = ("mona", "glcon", "unet-l", "mean-teacher", "cps", "dan", "gcl", "moco+acr", "plc")  # for every day
+EXPORTED = ("cps",)  # every day: the exporter takes seconds, and this method has two networks to choose from
 
 
 def names() -> list[str]:
@@ -32,15 +33,20 @@ def names() -> list[str]:
     return [*methods(), *(f"{name}+acr" for name in pretraining())]
 
 
-def every(names: Iterable[str]) -> list[Any]:
+def every(names: Iterable[str], sample: tuple[str, ...] = SAMPLE) -> list[Any]:
     """For `parametrize`: the sample every day, all of them in `make test-all`."""
-    return [name if name in SAMPLE else pytest.param(name, marks=pytest.mark.full) for name in names]
+    return [name if name in sample else pytest.param(name, marks=pytest.mark.full) for name in names]
+
+
+def stages(name: str) -> tuple[str, str]:
+    """Method and pre-training."""
+    first, plus, _ = name.partition("+")
+    return ("mona", first) if plus else (name, "default")
 
 
 def config_of(name: str, steps: int = 12, **values: object) -> Config:
     """With what the presets have: the average answers, and the schedule spans the run."""
-    first, plus, _ = name.partition("+")
-    method, pretrain = ("mona", first) if plus else (name, "default")
+    method, pretrain = stages(name)
     return small_config(method, pretrain=pretrain, steps=steps, average=True, **values)
 
 
@@ -54,8 +60,11 @@ def main(file: Path) -> None:
         assert isinstance(trainer.processes, ManyProcesses)
         while not trainer.finished:
             trainer.step()
-        weights = {key: p.detach() for key, p in trainer.student.named_parameters()}
-        found[name] = {"student": weights_hash(weights), "memory": weights_hash(trainer.stage.state_dict())}
+        student, teacher = (
+            weights_hash({key: p.detach() for key, p in networks.named_parameters()})
+            for networks in (trainer.student, trainer.teacher)
+        )
+        found[name] = {"student": student, "teacher": teacher, "memory": weights_hash(trainer.stage.state_dict())}
     Path(f"{file}.{fabric.global_rank}").write_text(json.dumps(found))
 
 

@@ -7,12 +7,14 @@ import math
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from helpers.every_method import config_of, every, names
+from helpers.every_method import EXPORTED, config_of, every, names, stages
 from helpers.launching import PATIENCE, TORCHRUN
-from helpers.small_runs import train, trainer_of
+from helpers.small_runs import train, trainer_of, write_dataset
+from helpers.train_commands import DATA, SMALL, mona, setting
 from helpers.trainers import state_hash
 
 from mona_train.methods.registry import method_named, methods, pretraining, stages_of
@@ -61,15 +63,50 @@ def test_what_predicts_is_the_same_plain_unet(name: str) -> None:
         assert network.eval()(torch.zeros(1, 1, 32, 32)).logits.shape == (1, 4, 32, 32)
 
 
-@pytest.mark.full
-def test_two_processes_agree_on_weights_and_memory(tmp_path: Path) -> None:
-    file = tmp_path / "found"
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What each process had at the end of every method."""
+    file = tmp_path_factory.mktemp("two") / "found"
     environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parents[1]), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([*TORCHRUN, str(SCRIPT), str(file)], env=environment, capture_output=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     first, second = (json.loads(Path(f"{file}.{rank}").read_text()) for rank in range(2))
-    assert set(first) == set(names())
-    assert {name for name in first if first[name] != second[name]} == set()
+    return first, second
+
+
+@pytest.mark.full
+@pytest.mark.xdist_group("two processes")  # all methods are trained at once, in one worker
+@pytest.mark.parametrize("name", names())
+def test_two_processes_agree_on_weights_and_memory(name: str, two_processes: tuple[dict, dict]) -> None:
+    first, second = two_processes
+    assert first[name] == second[name]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("work")
+    write_dataset(folder / "hearts")
+    return folder
+
+
+@pytest.mark.xdist_group("export of every method")
+@pytest.mark.parametrize("name", every(names(), EXPORTED))
+def test_an_exported_model_gives_the_masks_of_the_run(name: str, place: Path) -> None:
+    """Logits too, because networks of a few steps may all say "background"."""
+    method, pretrain = stages(name)
+    queues = {f"{stage.name}.queue": "8" for stage in stages_of(method, pretrain) if "moco" in stage.name}
+    values = {**SMALL, "batch.labelled": "2", "batch.unlabelled": "6", "every.validate": "4", **queues}
+    words = ("--ratio", "0.4", "--steps", "12", "--method", method, "--pretrain", pretrain, *setting(values))
+    done = mona(place, *DATA, *words, "--out", f"runs/{name}")
+    assert done.code == 0, done.err
+    done = mona(place, "export", f"runs/{name}")
+    assert done.code == 0, done.err
+    certificate = json.loads((place / "runs" / name / "model.certificate.json").read_text())
+    assert certificate["passed"] and certificate["voxels_changed"] == 0
+    assert certificate["largest_logit_difference"] < 1e-3
+    results = json.loads((place / "runs" / name / "results.json").read_text())
+    last = stages_of(method, pretrain)[-1]
+    assert results["predicts"] in (last.predicts, *last.rivals)
 
 
 def test_every_method_says_who_published_it() -> None:
