@@ -11,10 +11,13 @@ from typing import Any
 
 from mona_infer.errors import InputError
 from mona_train.config.chosen import chosen
+from mona_train.config.presets import preferred_pretraining
 from mona_train.config.schema import Config
 from mona_train.config.toml import to_toml
-from mona_train.methods.registry import stages_of
+from mona_train.methods.base import Stage
+from mona_train.methods.registry import first_stage, stages_of
 
+VIEWS = ("student", "teacher")
 PRESET = "preset"  # principles and views: those of the preset
 OWN_COLUMNS = ("dataset", "data", "method", "ratio", "pretrain", "preset", "seed", "steps", "precision")
 
@@ -38,24 +41,25 @@ class Row:
 
     @cached_property
     def config(self) -> Config:
-        kinds = [kind.name for kind in stages_of(self.method, self.pretrain)]
+        pretrain = first_stage(self.method, self.pretrain, preferred_pretraining(self.preset))
+        kinds = stages_of(self.method, pretrain)
+        fine_tuned = any(kind.name == "acr" for kind in kinds)
         principles = None if self.principles == PRESET else self.principles
-        if principles and "acr" not in kinds:
+        if principles and not fine_tuned:
             raise InputError(f"{self.method} has no principles to choose; only mona's fine-tuning has")
         try:
-            config = chosen(
+            return chosen(
                 self.preset,
                 method=self.method,
                 pretrain=self.pretrain,
                 steps=self.steps,
-                principles=principles if "acr" in kinds else None,
+                principles=principles if fine_tuned else None,
+                settings=[*_views(self.method, kinds, self.views), *self.settings],
                 dataset=self.dataset,
                 ratio=self.ratio,
                 seed=self.seed,
                 data=self.data,
             )
-            settings = [*_views(config, self.views), *self.settings]
-            return _with_settings(config, settings)
         except InputError as error:
             raise InputError(f"{self.table}, row {self.method}: {error}") from error
 
@@ -83,24 +87,16 @@ class Row:
         return f"{Path(self.dataset).name}-{self.method}{share}-seed{self.seed}-{key[:8]}"
 
 
-def _with_settings(config: Config, settings: list[tuple[str, str]]) -> Config:
-    from mona_train.config.toml import with_value
-
-    for key, value in settings:
-        config = with_value(config, key, value)
-    return config
-
-
-def _views(config: Config, views: str) -> list[tuple[str, str]]:
+def _views(method: str, kinds: tuple[type[Stage], ...], views: str) -> list[tuple[str, str]]:
     if views == PRESET:
         return []
     student, slash, teacher = views.partition("/")
     if not slash:
         raise InputError(f"expected views as STUDENT/TEACHER, e.g. strong/weak, found {views!r}")
-    stages = [name for name, stage in config.stages.items() if hasattr(stage, "student")]
+    stages = [kind.name for kind in kinds if hasattr(kind.Settings, "student")]
     if not stages:
-        raise InputError(f"{config.method} has no views of student and teacher to choose")
-    return [(f"{name}.{who}", how) for name in stages for who, how in (("student", student), ("teacher", teacher))]
+        raise InputError(f"{method} has no views of student and teacher to choose")
+    return [(f"{name}.{who}", how) for name in stages for who, how in zip(VIEWS, (student, teacher), strict=True)]
 
 
 def config_key(config: Config) -> str:
@@ -132,9 +128,6 @@ def changed(config: Config) -> dict[str, Any]:
     own = (*OWN_COLUMNS, "stages.acr.principles", *(f"stages.{n}.{w}" for n in config.stages for w in VIEWS))
     differing = {key: value for key, value in now.items() if key not in own and value != before.get(key)}
     return {key.removeprefix("stages."): value for key, value in differing.items()}
-
-
-VIEWS = ("student", "teacher")
 
 
 def views_of(config: Config) -> tuple[str | None, str | None]:

@@ -130,7 +130,7 @@ def test_rows_of_other_code_are_kept_apart(
     lines = read_results(measured / "results.jsonl")
     other = [{**line, "code": "another", "row": f"other{n}", "commit": "0123456"} for n, line in enumerate(lines)]
     (tmp_path / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in other))
-    done = mona(place, *BENCH, "--dry-run", "--out", tmp_path)
+    done = mona(place, *BENCH, "--dry-run", "--threads", 1, "--out", tmp_path)
     assert "3 rows were measured by other code (0123456): they are kept apart" in done.out, done
     assert "3 rows, 0 of them finished" in " ".join(done.out.split())
     monkeypatch.setattr(Here, "start", None)  # would fail
@@ -143,13 +143,13 @@ def test_a_dry_run_says_rows_hours_and_memory_and_writes_nothing(place: Path, me
     shutil.copy(place / "small.toml", tmp_path)
     shutil.copytree(place / "hearts", tmp_path / "hearts")
     before = sorted(tmp_path.rglob("*"))
-    done = mona(tmp_path, *BENCH, "--dry-run", "--jobs", 2)
+    done = mona(tmp_path, *BENCH, "--dry-run", "--jobs", 2, "--threads", 1)
     assert done.code == 0 and sorted(tmp_path.rglob("*")) == before, done.err
     said = " ".join(done.out.split())
     assert "unet-l, 40 %, seed 0" in said and "2 rows share one pre-training" in said
     assert "3 rows, 0 of them finished; 3 to do: about" in said and "GB of memory. These are estimates" in said
     assert "so the size of a slice is guessed" in said
-    said = " ".join(mona(place, *BENCH, "--dry-run").out.split())
+    said = " ".join(mona(place, *BENCH, "--dry-run", "--threads", 1).out.split())
     assert "3 rows, 3 of them finished; 0 to do" in said and "guessed" not in said
 
 
