@@ -23,9 +23,7 @@ from mona_train.export.onnx import cleaned, copied, replace, serialise, to_onnx
 from mona_train.export.parity import Parity
 
 FEWEST = 64  # weights of a layer that are worth a Cast
-ATTEMPTS = (
-    8  # at rounding a layer: a pixel on the edge between two answers falls to the other side in about half of them
-)
+ATTEMPTS = 8  # at rounding a layer: a pixel on the edge between two answers stays on its side in some of them
 
 
 def first_look_file(network: nn.Module, parity: Parity, *, small: bool) -> bytes:
@@ -58,7 +56,7 @@ def half_stored(model: onnx.ModelProto, name: str, attempt: int = 0) -> onnx.Mod
 
 
 def rounded(values: NDArray[np.float32], attempt: int) -> NDArray[np.float16]:
-    """To the nearest fp16; in later attempts up or down at random, as often as the value is near, the same each time."""
+    """To the nearest fp16; in later attempts up or down by chance (as near, so likely), the same in every export."""
     nearest = values.astype(np.float16)
     if attempt == 0:
         return nearest
