@@ -9,6 +9,7 @@ SHELL := bash
 MODULES := $(shell find mona_kernels mona_infer mona_train -name '*.py' | LC_ALL=C sort | cksum | cut -d ' ' -f 1)
 INSTALLED := .venv/.installed-$(MODULES)
 ORACLES := .venv/.oracles
+DRIVER := tests/browser/node_modules/.installed
 
 .PHONY: install demo docs test test-all lint bench bench-gpu clean
 
@@ -33,8 +34,13 @@ lint: $(INSTALLED) docs
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# What drives Chromium in the tests of pages; without npm or Chromium they are skipped.
+$(DRIVER): tests/browser/package-lock.json
+	@npm ci --prefix tests/browser --ignore-scripts --no-audit --no-fund --silent --fetch-retries=1 && touch $@ \
+		|| echo "playwright-core was not installed (is npm there?): tests of pages in Chromium will be skipped"
+
 # The tests of every day: 2 workers, a fixed sample of the full-size sets.
-test: lint
+test: lint $(DRIVER)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not full and not gpu"
 
 # What `make test-all` checks mona against. pydicom-seg asks for numpy < 2 but its reader works with newer ones.
@@ -44,7 +50,7 @@ $(ORACLES): pyproject.toml | $(INSTALLED)
 	@$(BIN)/python -m pip install --disable-pip-version-check --no-deps "pydicom-seg==0.4.1" | awk '$(SHOW)'
 	@touch $@
 
-test-all: lint $(ORACLES)
+test-all: lint $(ORACLES) $(DRIVER)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not gpu"
 
 # Alone on the machine, please: it measures.
@@ -57,4 +63,4 @@ bench-gpu: $(INSTALLED)
 	$(BIN)/python tools/bench_gpu.py
 
 clean:
-	rm -rf .venv build demo site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf tests/browser/node_modules mona_infer/viewing/vendor .venv build demo site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -7,6 +7,7 @@ const browser = await chromium.launch({
   args: ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--ignore-gpu-blocklist",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"],
 });
+console.log(JSON.stringify({ answer: browser.version() }));
 let context, page, requests, messages;
 
 const commands = {

@@ -21,7 +21,8 @@ def test_the_wheel_is_complete(tmp_path):
         path.relative_to(ROOT).as_posix()
         for package in ("mona_kernels", "mona_infer", "mona_train")
         for path in (ROOT / package).rglob("*")
-        if path.suffix in (".py", ".pyi", ".typed", ".txt", ".md", ".onnx") and "csrc" not in path.parts
+        if path.suffix in (".py", ".pyi", ".typed", ".txt", ".md", ".onnx", ".html", ".css", ".js")
+        and "csrc" not in path.parts
     }
     assert not expected - packed
     for module in ("_native", "_training"):

@@ -101,7 +101,7 @@ def test_commands_and_options_exist(page: Path) -> None:
 
 def test_options_in_tables_and_sentences_exist() -> None:
     """`--option` in backticks is an option of some command, of pip or of a tool named beside it."""
-    words = [[name] for name in ("train", "export", "segment", "serve", "evaluate", "demo", "doctor")]
+    words = [[name] for name in ("train", "export", "segment", "serve", "evaluate", "view", "demo", "doctor")]
     words += [["data", name] for name in ("check", "prepare", "info")]
     words += [["bench", name] for name in ("run", "add", "report")]
     known = set().union(*(_options(command)[1] for command in words)) | {"--help", "--version"}

@@ -25,13 +25,18 @@ def start() -> Browser:
         pytest.skip("Chromium is not installed, which tests of pages need")
     if node is None or not (DRIVER.parent / "node_modules" / "playwright-core").is_dir():
         pytest.skip("playwright-core is not installed: `npm ci --prefix tests/browser` (`make test` does it)")
-    return Browser(node, chromium)
+    started = Browser(node, chromium)
+    if not started.version:  # too old a Node.js, a sandbox without shared memory: nothing to do with the pages
+        pytest.skip(f"{chromium} could not be started by playwright-core")
+    return started
 
 
 class Browser:
     def __init__(self, node: str, chromium: str) -> None:
         command = [node, str(DRIVER), chromium]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.version = self._process.stdout.readline()  # empty if it could not start
 
     def __call__(self, command: str, **values: Any) -> Any:
         assert self._process.stdin is not None and self._process.stdout is not None
