@@ -6,10 +6,9 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import numpy as np
-from isal import igzip
 
 from mona_infer.errors import InputError
 from mona_infer.io.atomic import atomic_path
@@ -18,6 +17,7 @@ from mona_infer.io.nifti_affine import analyze_affine, world_affine
 from mona_infer.io.nifti_header import LAYOUTS, MAGIC, NOT_GREY, PAIR_MAGIC, Header
 from mona_infer.io.scan_file import ScanFile
 from mona_infer.io.stored_voxels import Stored, as_input_error, first_bytes
+from mona_infer.io.voxel_stream import frame_writer, packing
 from mona_infer.volume import Volume
 
 
@@ -100,21 +100,10 @@ def nifti_writer(
     if not path.name.endswith((".nii", ".nii.gz")):
         raise InputError(f"{path}: the name of a volume must end in .nii or .nii.gz")
     header = _header_for(first, frames, intent)
-    with atomic_path(path) as temporary, temporary.open("wb") as file:
-        # No file name or time in the gzip header: they would differ from run to run.
-        packed = igzip.IGzipFile("", "wb", 2, file, 0) if path.name.endswith(".gz") else None
-        stream = cast(IO[bytes], packed or file)
+    zipped = path.name.endswith(".gz")
+    with atomic_path(path) as temporary, temporary.open("wb") as file, packing(file, zipped) as stream:
         stream.write(bytes(header) + b"\0\0\0\0")  # four zeros: no header extensions follow
-
-        stored = first.voxels.dtype.newbyteorder("<")
-
-        def write(volume: Volume) -> None:
-            for k in range(volume.shape[2]):
-                stream.write(volume.voxels[:, :, k].astype(stored, copy=False).tobytes(order="F"))
-
-        yield write
-        if packed:
-            packed.close()
+        yield frame_writer(stream, first)
 
 
 def _header_for(volume: Volume, frames: int, intent: str) -> Header:
