@@ -6,10 +6,9 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import numpy as np
-from isal import igzip
 
 from mona_infer.errors import InputError
 from mona_infer.io.atomic import atomic_path
@@ -18,6 +17,7 @@ from mona_infer.io.nifti_affine import analyze_affine, world_affine
 from mona_infer.io.nifti_header import LAYOUTS, MAGIC, NOT_GREY, PAIR_MAGIC, Header
 from mona_infer.io.scan_file import ScanFile
 from mona_infer.io.stored_voxels import Stored, as_input_error, first_bytes
+from mona_infer.io.voxel_stream import frame_writer, packing
 from mona_infer.volume import Volume
 
 
@@ -99,26 +99,15 @@ def nifti_writer(
     """A function that writes one frame after another on the grid of `first`; the file appears when all are written."""
     if not path.name.endswith((".nii", ".nii.gz")):
         raise InputError(f"{path}: the name of a volume must end in .nii or .nii.gz")
-    with atomic_path(path) as temporary, temporary.open("wb") as file:
-        if not path.name.endswith(".gz"):
-            yield frame_writer(file, first, frames, intent)
-            return
-        packed = igzip.IGzipFile("", "wb", 2, file, 0)  # without a name or time, which would differ from run to run
-        yield frame_writer(packed, first, frames, intent)
-        packed.close()
+    zipped = path.name.endswith(".gz")
+    with atomic_path(path) as temporary, temporary.open("wb") as file, packing(file, zipped) as stream:
+        yield nifti_stream(stream, first, frames, intent)
 
 
-def frame_writer(file: Any, first: Volume, frames: int, intent: str) -> Callable[[Volume], None]:
+def nifti_stream(stream: IO[bytes], first: Volume, frames: int, intent: str) -> Callable[[Volume], None]:
     """Write the header into an open file; returns the function that writes one frame after another behind it."""
-    header, stored = _header_for(first, frames, intent), first.voxels.dtype.newbyteorder("<")
-    stream = cast(IO[bytes], file)
-    stream.write(bytes(header) + b"\0\0\0\0")  # four zeros: no header extensions follow
-
-    def write(volume: Volume) -> None:
-        for k in range(volume.shape[2]):
-            stream.write(volume.voxels[:, :, k].astype(stored, copy=False).tobytes(order="F"))
-
-    return write
+    stream.write(bytes(_header_for(first, frames, intent)) + b"\0\0\0\0")  # four zeros: no header extensions follow
+    return frame_writer(stream, first)
 
 
 def _header_for(volume: Volume, frames: int, intent: str) -> Header:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, cast
 
 import numpy as np
-from isal import igzip
 
 from mona_infer.errors import InputError
 from mona_infer.io.atomic import atomic_path
+from mona_infer.io.voxel_stream import frame_writer, packing
 from mona_infer.task import LabelClass
 from mona_infer.volume import Volume
 
@@ -33,17 +32,8 @@ def nrrd_writer(
     lines = _geometry(first, frames, "gzip" if packed else "raw") + (_segments(first, classes) if segments else [])
     with atomic_path(path) as temporary, temporary.open("wb") as file:
         file.write(("\n".join(lines) + "\n\n").encode())
-        # no name or time in gzip's header: the same mask gives the same bytes
-        stream = cast(IO[bytes], igzip.IGzipFile("", "wb", 2, file, 0) if packed else file)
-        stored = first.voxels.dtype.newbyteorder("<")
-
-        def write(volume: Volume) -> None:
-            for k in range(volume.shape[2]):
-                stream.write(volume.voxels[:, :, k].astype(stored, copy=False).tobytes(order="F"))
-
-        yield write
-        if packed:
-            stream.close()
+        with packing(file, packed) as stream:
+            yield frame_writer(stream, first)
 
 
 def _geometry(volume: Volume, frames: int, encoding: str) -> list[str]:

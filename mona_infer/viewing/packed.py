@@ -6,14 +6,14 @@ import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import IO, Any, cast
 
 import numpy as np
 from isal import igzip
 from numpy.typing import NDArray
 
 from mona_infer.geometry.intensity import intensity_range
-from mona_infer.io.nifti import frame_writer
+from mona_infer.io.nifti import nifti_stream
 from mona_infer.task import Intensity
 from mona_infer.viewing.grid import ShownGrid
 from mona_infer.volume import Volume
@@ -36,7 +36,7 @@ class Packed:
 
     def add(self, volume: Volume) -> None:
         if self._write is None:
-            self._write = frame_writer(self._stream, volume, self._frames, self._intent)
+            self._write = nifti_stream(cast(IO[bytes], self._stream), volume, self._frames, self._intent)
         self._write(volume)
 
     def finish(self) -> bytes:
