@@ -36,7 +36,7 @@ SESSION = 3600.0  # seconds that a session's scan is kept
 LONGEST = 1800.0  # seconds that a client waits for a mask
 LOOK = 0.05
 STRATEGIES = {
-    "doubtful": "The scan without a label that the model is least certain of",
+    "doubtful": "The scan that `mona label next` advises, else the most doubtful one without a label",
     "random": "Any scan without a label",
 }
 TRAINER = "mona"

@@ -19,6 +19,10 @@ Path("asked.jsonl").open("a").write(json.dumps(arguments) + "\\n")
 if arguments[0] == "export":
     Path(arguments[1], "model.onnx").write_bytes(Path("bands.onnx").read_bytes())
     sys.exit()
+if arguments[0] == "label":
+    order = {"format": "mona label next 1", "patients": [{"scans": ["heart4"]}, {"scans": ["heart3"]}]}
+    Path(arguments[arguments.index("--json") + 1]).write_text(json.dumps(order))
+    sys.exit("mona: advised, and then broken" if Path("broken").exists() else 0)
 resumed = arguments[1] == "--resume"
 run = Path(arguments[2] if resumed else arguments[arguments.index("--out") + 1])
 steps = 40
@@ -70,9 +74,24 @@ def test_a_training_its_curve_and_its_model(tmp_path, model, folder):
         assert (run["name"], run["dsc"], run["best_step"], run["finished"]) == ("data-served-1", 0.4, 40, True)
         assert run["curve"] == [[10, 0.1], [20, 0.2], [30, 0.3], [40, 0.4]]
         assert client.post("/api/model", json={"run": run["name"]}).status_code == 200
-        train, export = asked(tmp_path)
+        train, export, advise = asked(tmp_path)
         assert train[:4] == ["train", "--dataset", str(folder), "--out"] and export == ["export", train[4]]
         assert train[5:] == ["--ratio", "0.5", "--preset", "quick", "--steps", "40", "--seed", "3"]
+        advised = str(tmp_path / "state" / "label-next.json")
+        assert advise == ["label", "next", str(folder), "--run", train[4], "--count", "3", "--json", advised]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_what_the_new_network_advises_is_what_comes_next(tmp_path, model, folder, broken):
+    """Even a failed request for advice leaves the training done."""
+    if broken:
+        (tmp_path / "broken").touch()
+    with client_at(tmp_path, model=model, dataset=folder) as client:
+        before = [case["name"] for case in client.get("/api/cases").json()]
+        assert before[:3] == ["heart2", "heart3", "heart4"]
+        assert ended(client, start(client))["state"] == "done"
+        assert [case["name"] for case in client.get("/api/cases").json()][:3] == ["heart4", "heart3", "heart2"]
+        assert client.post("/activelearning/doubtful", json={}).json()["id"] == "heart4"
 
 
 def test_where_every_scan_has_a_label_all_labels_are_used(tmp_path, model, folder):
@@ -81,7 +100,8 @@ def test_where_every_scan_has_a_label_all_labels_are_used(tmp_path, model, folde
         for n in range(2, 5):
             client.put(f"/api/cases/heart{n}/label", content=nifti(labels(n)))
         ended(client, start(client))
-    first, _, second, _ = asked(tmp_path)
+    first, second = (command for command in asked(tmp_path) if command[0] == "train")
+    assert [command[0] for command in asked(tmp_path)].count("label") == 1  # and none once all have labels
     assert "--method" not in first and second[-2:] == ["--method", "unet-f"]
 
 
