@@ -40,7 +40,7 @@ def _answer(path: Path) -> FileResponse:
 
 def _niivue() -> Path | None:
     try:
-        from mona_infer.viewing import niivue  # type: ignore[attr-defined]
+        from mona_infer.viewing import niivue
     except ImportError:
         return None
     found: Path = niivue.LIBRARY
