@@ -9,6 +9,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import FileResponse, PlainTextResponse
 
 from mona_infer.serving.routes.common import refuse
+from mona_infer.viewing import niivue
 
 STATIC = Path(__file__).parents[1] / "static"
 NIIVUE = "vendor/niivue.js"
@@ -17,9 +18,8 @@ WORDS = "mona serve is running. This installation has no page; the API is descri
 
 def router() -> APIRouter:
     files = {p.relative_to(STATIC).as_posix(): p for p in STATIC.rglob("*") if p.is_file()}
-    library = _niivue()
-    if library is not None:
-        files[NIIVUE] = library
+    if niivue.library() is not None:
+        files[NIIVUE] = niivue.LIBRARY
     page = APIRouter(include_in_schema=False)
 
     @page.get("/")
@@ -36,12 +36,3 @@ def router() -> APIRouter:
 def _answer(path: Path) -> FileResponse:
     kind = "text/javascript" if path.suffix in (".js", ".mjs") else mimetypes.guess_type(path.name)[0]
     return FileResponse(path, media_type=kind or "application/octet-stream")
-
-
-def _niivue() -> Path | None:
-    try:
-        from mona_infer.viewing import niivue
-    except ImportError:
-        return None
-    found: Path = niivue.LIBRARY
-    return found if niivue.library() is not None else None
