@@ -69,7 +69,7 @@ def viewer(request: pytest.FixtureRequest) -> str:
 
 
 def opened(chromium: Browser, page: Path, viewer: str, **options: object) -> None:
-    chromium.open(page, plain=viewer == "plain", **options)
+    chromium.open(page, plain=viewer == "plain", **({"width": 880, "height": 640} | options))  # small: software GL
     assert chromium("evaluate", code="document.documentElement.dataset.viewer") == viewer
 
 
