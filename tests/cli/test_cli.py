@@ -236,7 +236,7 @@ def test_help_shows_flags_as_flags_and_gives_examples_that_parse(command):
     ("typed", "expected"),
     [
         ("mona ev", ["evaluate"]),
-        ("mona segment --keep", ["--keep-largest"]),
+        ("mona segment --keep", ["--keep-largest", "--keep-names"]),
         ("mona evaluate --to", ["--tolerance"]),
         ("mona data pre", ["prepare"]),
         ("mona train --resume", ["--resume"]),

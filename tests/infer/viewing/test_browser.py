@@ -69,7 +69,7 @@ def viewer(request: pytest.FixtureRequest) -> str:
 
 
 def opened(chromium: Browser, page: Path, viewer: str, **options: object) -> None:
-    chromium.open(page, plain=viewer == "plain", **options)
+    chromium.open(page, plain=viewer == "plain", **({"width": 880, "height": 640} | options))  # small: software GL
     assert chromium("evaluate", code="document.documentElement.dataset.viewer") == viewer
 
 
@@ -195,6 +195,36 @@ def test_keys_buttons_and_jumps(chromium: Browser, viewer: str, tmp_path: Path) 
     assert at() == first
     assert chromium("seen") == {"requests": chromium("seen")["requests"], "messages": []}
     assert len(chromium("seen")["requests"]) == 1
+
+
+def test_a_cine_moves_frame_by_frame(chromium: Browser, viewer: str, tmp_path: Path) -> None:
+    scans = np.stack([drawn(n, SHAPE) for n in range(3)], -1)
+    masks = np.stack([np.roll(labels(), -4 * n, 0) for n in range(3)], -1)
+    masks[14:, :, :, 1][masks[14:, :, :, 1] == 3] = 0  # the left ventricle is smallest in the second frame
+    for name, voxels in (("scan", scans), ("mask", masks)):
+        nib.save(nib.Nifti1Image(voxels, OBLIQUE), tmp_path / f"{name}.nii.gz")
+    page_of_files(tmp_path / "scan.nii.gz", tmp_path / "mask.nii.gz", tmp_path / "page.html", names=NAMES)
+    opened(chromium, tmp_path / "page.html", viewer)
+    chromium.press("s")
+    k = int(chromium("evaluate", code="document.documentElement.dataset.slice")) - 1
+    for n in range(3):
+        with_mask = voxels_on_screen(chromium.picture(tmp_path / "stage.png", "#stage"))
+        chromium.press("m")
+        without = voxels_on_screen(chromium.picture(tmp_path / "stage.png", "#stage"))
+        chromium.press("m")
+        changed = np.abs(with_mask - without).sum(axis=-1) > 12
+        np.testing.assert_array_equal(changed[4:-4, 4:-4], (masks[:, :, k, n] > 0)[4:-4, 4:-4])
+        text = "[...document.querySelectorAll('#frame-at, .classes td')].map((e) => e.textContent)"
+        shown = chromium("evaluate", code=text)
+        assert shown[0] == f"{n + 1} / 3"
+        volumes = [f"{(masks[..., n] == label).sum() * 0.018:.{2}f}" for label in (1, 2, 3)]
+        assert [f"{float(ml):.1f}" for ml in shown[1:]] == [f"{float(ml):.1f}" for ml in volumes]
+        chromium.press("ArrowRight")
+    assert chromium("evaluate", code=text)[0] == "1 / 3"
+    assert "at ES (frame 2)" in chromium("evaluate", code="document.getElementById('beat').textContent")
+    chromium.press(" ")
+    chromium("wait", selector="#play[aria-pressed=true]")
+    assert chromium("seen")["messages"] == []
 
 
 def test_without_webgl_there_are_plain_slices(chromium: Browser, tmp_path: Path) -> None:
