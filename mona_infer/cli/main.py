@@ -92,6 +92,15 @@ class OutputCommand(TyperCommand):
         return super().parse_args(ctx, filled)
 
 
+class CommandGroup(TyperGroup):
+    """A group of commands whose help shows flags as flags."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        for param in self.get_params(ctx):
+            param.metavar = ""  # else typer shows <bool>, as if --help took a value
+        super().format_help(ctx, formatter)
+
+
 class LazyGroup(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)

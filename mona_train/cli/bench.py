@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from typer.core import TyperGroup
 
 from mona_infer.cli.examples import shown
-from mona_infer.cli.main import OutputCommand
+from mona_infer.cli.main import CommandGroup, OutputCommand
 from mona_infer.errors import CheckFailed, InputError
 from mona_train.cli.bench_report import report
 from mona_train.config.presets import PRESETS
@@ -22,7 +21,7 @@ FOLDER = Path("bench")
 LOCK, DOING = "bench.lock", "running rows"
 
 
-class TableGroup(TyperGroup):
+class TableGroup(CommandGroup):
     """`mona bench TABLE` is `mona bench run TABLE`: what is not a command is a table, a file or an option of `run`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -32,11 +31,6 @@ class TableGroup(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return super().get_command(ctx, cmd_name) or super().get_command(ctx, "run")
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        for param in self.get_params(ctx):
-            param.metavar = ""  # else typer shows <bool>, as if --help took a value
-        super().format_help(ctx, formatter)
 
 
 app = typer.Typer(

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from mona_infer.cli.examples import shown
-from mona_infer.cli.main import OutputCommand
+from mona_infer.cli.main import CommandGroup, OutputCommand
 
 if TYPE_CHECKING:
     from mona_train.labelling.advice import Advice
 
 app = typer.Typer(
+    cls=CommandGroup,
     help="Advise which patients to label next, and why.",
     epilog=shown("label"),
     add_completion=False,

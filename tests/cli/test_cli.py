@@ -213,7 +213,7 @@ def test_a_missing_prediction_is_an_error_not_a_smaller_mean(folders):
 
 
 @pytest.mark.parametrize(
-    "command", ["segment", "evaluate", "train", "export", "bench", "demo", "doctor", "data prepare"]
+    "command", ["segment", "evaluate", "train", "export", "label", "bench", "demo", "doctor", "data prepare"]
 )
 def test_help_shows_flags_as_flags_and_gives_examples_that_parse(command):
     import shlex
