@@ -82,11 +82,11 @@ std::vector<std::array<int64_t, 10>> overlap(In<Label, 3> a, In<Label, 3> b, int
 template <typename Label>
 using Stored = nb::ndarray<Label, nb::ndim<3>, nb::device::cpu>;
 
-template <typename Label>
 struct Geometry {
   long size[3], step[3];
 
-  explicit Geometry(const Stored<Label>& map) {
+  template <typename Array>
+  explicit Geometry(const Array& map) {
     for (int d = 0; d < 3; ++d) size[d] = (long)map.shape(d), step[d] = (long)map.stride(d);
   }
 };
@@ -94,7 +94,7 @@ struct Geometry {
 // Without `only`, of every class.
 template <typename Label>
 void keep_largest(Stored<Label> map, std::optional<std::vector<int64_t>> only, int threads) {
-  const Geometry<Label> stored(map);
+  const Geometry stored(map);
   nb::gil_scoped_release unlocked;
   const mona::LabelMap<Label> labels(map.data(), stored.size, stored.step);
   std::vector<bool> chosen(static_cast<size_t>(Label(-1)) + 1, !only);
@@ -104,16 +104,16 @@ void keep_largest(Stored<Label> map, std::optional<std::vector<int64_t>> only, i
 
 template <typename Label>
 void fill_holes(Stored<Label> map, int64_t id, int threads) {
-  const Geometry<Label> stored(map);
+  const Geometry stored(map);
   nb::gil_scoped_release unlocked;
   mona::fill_holes(map.data(), stored.size, stored.step, static_cast<Label>(id), threads);
 }
 
 template <typename Label>
-void slice_counts(Stored<Label> map, std::vector<int64_t> ids, Out<int64_t, 2> counts, int threads) {
-  const Geometry<Label> stored(map);
+void slice_counts(Stored<const Label> map, std::vector<int64_t> ids, Out<int64_t, 2> counts, int threads) {
+  const Geometry stored(map);
   nb::gil_scoped_release unlocked;
-  const mona::LabelMap<Label> labels(map.data(), stored.size, stored.step);
+  const mona::LabelMap<Label> labels(const_cast<Label*>(map.data()), stored.size, stored.step);  // only read
   std::vector<int> place(static_cast<size_t>(Label(-1)) + 1, -1);
   for (size_t n = 0; n < ids.size(); ++n) place.at(ids[n]) = static_cast<int>(n);
   mona::slice_counts(labels, place, static_cast<long>(ids.size()), counts.data(), threads);

@@ -103,7 +103,7 @@ def test_options_in_tables_and_sentences_exist() -> None:
     """`--option` in backticks is an option of some command, of pip or of a tool named beside it."""
     words = [[name] for name in ("train", "export", "segment", "serve", "evaluate", "view", "demo", "doctor")]
     words += [["data", name] for name in ("check", "prepare", "info")]
-    words += [["bench", name] for name in ("run", "add", "report")]
+    words += [["bench", name] for name in ("run", "add", "report")] + [["label", "next"]]
     known = set().union(*(_options(command)[1] for command in words)) | {"--help", "--version"}
     wrong = []
     for page in PAGES:
