@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,3 @@ def doubtful_first(candidates: list[Candidate]) -> list[Candidate]:
         return candidate.labelled != "none", candidate.prediction is None, -doubt, candidate.case.name
 
     return sorted(candidates, key=rank)
-
-
-def in_json(prediction: Prediction) -> dict[str, Any]:
-    return {name: value for name, value in asdict(prediction).items() if name != "mask"}

@@ -16,3 +16,11 @@ def client(tmp_path, model):
 
     with client_at(tmp_path, model=model) as made:
         yield made
+
+
+@pytest.fixture(autouse=True)
+def no_model_came_with_mona(monkeypatch, tmp_path_factory):
+    from mona_infer.models import bundled
+
+    monkeypatch.setattr(bundled, "FOLDER", tmp_path_factory.mktemp("bundled"))
+    monkeypatch.delenv("MONA_MODEL", raising=False)
