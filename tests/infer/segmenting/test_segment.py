@@ -262,7 +262,6 @@ def test_leftovers_of_killed_processes_go_and_those_at_work_stay(folder):
         (["scan.nii.gz", "--out", "m.nii.gz", "--preview", "p.jpg"], "--preview FILE.png"),
         (["scan.nii.gz", "--out", "m.nii.gz", "--reference", "no.nii"], "from --reference"),
         (["scan.nii.gz", "--out", "m.nii.gz", "--model", "none.onnx"], "from --model"),
-        (["scan.nii.gz", "--out", "m.nii.gz"], "no model found"),
         (["scan.nii.gz", "--out", "m.nii.gz", "--frame", "3", "--model", "model.onnx"], "no frame 3"),
         (["scan.nii.gz", "--out", "m.nii.gz", "--max-ram", "some"], "2GB or 800MB"),
         (
