@@ -176,6 +176,8 @@ class Output:
                     write_seg(self.job.out, self._seg, self._model)
             except Exception as error:
                 self._error = error
+                if self._page is not None and self.job.page is not None:
+                    self.job.page.unlink(missing_ok=True)  # a page says that there is a mask
         if self._error is not None:
             raise self._error
         if len(self._report.frames) == 1:

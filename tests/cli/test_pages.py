@@ -12,6 +12,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 from helpers import models
+from helpers.dicom_files import write_series
 from typer.testing import CliRunner
 
 from mona_infer.cli.main import app
@@ -174,3 +175,11 @@ def test_what_cannot_be_a_page_is_told_before_the_network_starts(here: Path) -> 
     (here / "file").write_text("")
     assert "cannot be written" in str(mona(*words, "--page", "file/p.html").exception)
     assert not (here / "m.nii.gz").exists()
+
+
+def test_a_case_without_a_mask_leaves_no_page(here: Path) -> None:
+    pytest.importorskip("highdicom", reason="highdicom, of the extra `dicom-seg`, is not installed")
+    write_series(here / "series", models.scan(0, (24, 22, 5)), THICK)  # without what a DICOM-SEG must name
+    done = mona("segment", "series", "--out", "m.dcm", "--model", "model.onnx", "--page", "p.html")
+    assert "which is missing" in str(done.exception)
+    assert not (here / "p.html").exists() and not (here / "m.dcm").exists()
