@@ -3,6 +3,7 @@
     python tools/method_table.py                    all of them
     python tools/method_table.py em cps             only these
     python tools/method_table.py --report FILE      with the tests' results from `pytest --junit-xml FILE`
+    python tools/method_table.py --untimed          neither times nor tests: a minute, on a busy machine too
 
 A step is measured at the middle of every stage, when all losses are on, with full banks, on 6 + 6 slices of 96x96 in
 the precision of this processor.  Steps of the method and of UNet-L take turns, and the time is that of the processor
@@ -12,6 +13,7 @@ on one thread, so that other programs disturb it little.  Without --report the t
 from __future__ import annotations
 
 import argparse
+import math
 import subprocess
 import sys
 import tempfile
@@ -56,7 +58,7 @@ PUBLISHED = "mona, as published"  # mona itself is measured as the presets for f
 class Cost(NamedTuple):
     """Of a step."""
 
-    time: float  # in those of UNet-L
+    time: float  # in those of UNet-L; nan: not measured
     learning: float  # forward passes of the batch through a U-Net, with a gradient
     asking: float  # without
     trained: float  # millions of parameters
@@ -151,31 +153,37 @@ def parameters(module: nn.Module) -> float:
     return sum(p.numel() for p in module.parameters()) / 1e6
 
 
-def cost(trainer: Trainer, span: Span, plain: Trainer) -> Cost:
+def cost(trainer: Trainer, span: Span, plain: Trainer | None) -> Cost:
     at_the_middle(trainer, span)
-    times: list[tuple[float, float]] = []
     passes = {True: 0.0, False: 0.0}
-    for _ in range(WARM):
-        seconds(trainer), seconds(plain)
-    for _ in range(STEPS):
-        with counted(trainer, passes):
-            mine = seconds(trainer)
-        times.append((mine, seconds(plain)))
-    mine, theirs = (median(each) for each in zip(*times, strict=True))
+    with counted(trainer, passes):
+        trainer.step()
     sizes = parameters(trainer.student), parameters(trainer.answering[trainer.stage.predicts])
-    return Cost(mine / theirs, passes[True] / STEPS, passes[False] / STEPS, *sizes)
+    return Cost(ratio(trainer, plain) if plain else math.nan, passes[True], passes[False], *sizes)
 
 
-def row(name: str, plain: Trainer, passed: dict[str, dict[str, str]]) -> str:
+def ratio(trainer: Trainer, plain: Trainer) -> float:
+    pairs = [(seconds(trainer), seconds(plain)) for _ in range(WARM + STEPS)]
+    mine, theirs = (median(each) for each in zip(*pairs[WARM:], strict=True))
+    return mine / theirs
+
+
+def row(name: str, plain: Trainer | None, passed: dict[str, dict[str, str]]) -> str:
     trainer = trainer_of(name)
     costs = [cost(trainer, span, plain) for span in trainer.spans]
     path = file_of("mona" if name == PUBLISHED else name)
     lines = len(path.read_text().splitlines())
     size = f"{max(c.trained for c in costs):.2f}, {costs[-1].kept:.2f}"
     passes = ", ".join(f"{c.learning:.1f} + {c.asking:.1f}" if c.asking else f"{c.learning:.1f}" for c in costs)
-    times = ", ".join(f"{c.time:.2f}" for c in costs)
-    tests = " | ".join(passed[column].get(name.partition(",")[0], "no test") for column in SHOWN)
-    return f"| {_quoted(name)} | {path.name} | {lines} | {size} | {passes} | {times} | {tests} |"
+    cells = [_quoted(name), path.name, lines, size, passes]
+    if plain:
+        tests = (passed[column].get(name.partition(",")[0], "no test") for column in SHOWN)
+        cells += [", ".join(f"{c.time:.2f}" for c in costs), *tests]
+    return _line(cells)
+
+
+def _line(cells: list[Any]) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def _quoted(name: str) -> str:
@@ -208,25 +216,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("methods", nargs="*")
     parser.add_argument("--report", type=Path, help="a JUnit file of the tests of every method")
+    parser.add_argument("--untimed", action="store_true", help="neither times nor tests")
     given = parser.parse_args()
     names = [*(n for n in methods() if n not in pretraining()), *(n for n in methods() if n in pretraining())]
     names.insert(names.index("mona") + 1, PUBLISHED)
     if unknown := set(given.methods) - set(names):
         parser.error(f"unknown method {', '.join(sorted(unknown))}")
-    passed = tested(given.report)
     torch.set_num_threads(1)
-    plain = trainer_of("unet-l")
-    at_the_middle(plain, plain.spans[-1])
-    once = median(seconds(plain) for _ in range(STEPS))
-    columns = "| method | file | lines | parameters, M: training, test | passes of a step | time of a step |"
-    print(columns, *(f" {column} |" for column in SHOWN), sep="")
-    print("|---|---|--:|---|---|---|", "---|" * len(SHOWN), sep="")
+    columns = ["method", "file", "lines", "parameters, M: training, test", "passes of a step"]
+    passed, plain = {}, None
+    if not given.untimed:
+        columns += ["time of a step", *SHOWN]
+        passed, plain = tested(given.report), trainer_of("unet-l")
+        at_the_middle(plain, plain.spans[-1])
+    once = unet_l(plain)
+    print(_line(columns), _line(["---"] * len(columns)), sep="\n")
     for name in (n for n in names if not given.methods or n in given.methods):
         print(row(name, plain, passed), flush=True)
-    again = median(seconds(plain) for _ in range(STEPS))
-    print(
-        f"\nUNet-L: {1e3 * once:.0f} ms a step before, {1e3 * again:.0f} ms after; {plain.config.precision}, 1 thread"
-    )
+    if plain:
+        spans = f"{once:.0f} ms a step before, {unet_l(plain):.0f} ms after"
+        print(f"\nUNet-L: {spans}; {plain.config.precision}, 1 thread")
+
+
+def unet_l(plain: Trainer | None) -> float:
+    """Milliseconds of its step now: what other programs on the machine do to the times."""
+    return 1e3 * median(seconds(plain) for _ in range(STEPS)) if plain else math.nan
 
 
 if __name__ == "__main__":
