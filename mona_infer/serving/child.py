@@ -10,12 +10,17 @@ import os
 import signal
 import sys
 import threading
+import time
+
+PATIENCE = 20.0  # seconds for a training to finish its step and save; then as with a second Ctrl-C
 
 
 def _stop_with_the_server() -> None:
     while os.read(0, 4096):  # not sys.stdin: its lock, held here, would abort the interpreter when it ends
         pass
-    os.kill(os.getpid(), signal.SIGINT)
+    while True:  # a signal that arrives while modules are imported can be lost
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(PATIENCE)
 
 
 def main() -> None:
