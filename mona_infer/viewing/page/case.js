@@ -72,7 +72,7 @@ async function showCase() {
   const filled = make("input", { type: "checkbox", id: "filled", onchange: () => { state.reference.outline = !filled.checked; refresh(); } });
   find("look").append(maskRow, ...(layers.reference ? [referenceRow, make("label", { class: "check", for: "filled" }, filled, "Reference filled, not as outline")] : []),
     ...(windowing ? [windowing.element, make("label", { class: "check", for: "smooth" }, smooth, "Smooth pixels of the scan (s)")] : []),
-    make("button", { type: "button", onclick: () => reset() }, "As at first (0)"));
+    make("button", { type: "button", onclick: () => reset() }, "Reset view (0)"));
   const reset = () => { Object.assign(state, first(), { frame: state.frame }); state.at[axis] = fullest(about, state.at[axis]); perFrame(); refresh(); };
 
   find("slice").max = slices;
@@ -232,7 +232,7 @@ function windowControls(about, state, changed) {
   const ends = [input("black", "Black", 0), input("white", "White", 1)];
   const presets = about.ct ? { "Soft tissue": [-160, 240], Lung: [-1350, 150], Bone: [-450, 1050], Brain: [0, 80] } : {};
   const set = (range) => () => { state.window = [...range]; changed(); };
-  const chips = Object.entries({ ...presets, "At first": about.window, "All values": about.range }).map(([name, range]) => make("button", { type: "button", class: "chip", onclick: set(range) }, name));
+  const chips = Object.entries({ ...presets, "Reset": about.window, "Full range": about.range }).map(([name, range]) => make("button", { type: "button", class: "chip", onclick: set(range) }, name));
   return {
     element: make("div", {}, ...ends.map(({ row }) => row), make("div", { class: "chips", role: "group", "aria-label": "Grey values" }, ...chips)),
     show: () => ends.forEach(({ element, shown }, n) => { element.value = state.window[n]; shown.textContent = Number(state.window[n].toPrecision(4)); }),
