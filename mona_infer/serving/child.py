@@ -10,22 +10,18 @@ import os
 import signal
 import sys
 import threading
-import time
-
-PATIENCE = 20.0  # seconds for a training to finish its step and save; then as with a second Ctrl-C
 
 
 def _stop_with_the_server() -> None:
     while os.read(0, 4096):  # not sys.stdin: its lock, held here, would abort the interpreter when it ends
         pass
-    while True:  # a signal that arrives while modules are imported can be lost
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(PATIENCE)
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def main() -> None:
     from mona_infer.cli.main import main as mona
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a server started with & hands down that it is ignored
     threading.Thread(target=_stop_with_the_server, daemon=True).start()
     sys.argv[0] = "mona"
     mona()

@@ -48,5 +48,6 @@ def test_else_a_line_says_how(place: Path, there: str) -> None:
 
 
 def test_without_a_model_it_says_nothing(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundled, "FOLDER", place)
-    assert try_real_scan(place) == ("", [])
+    with monkeypatch.context() as patch:  # undone before `place`, which would otherwise leave its own folder behind
+        patch.setattr(bundled, "FOLDER", place)
+        assert try_real_scan(place) == ("", [])

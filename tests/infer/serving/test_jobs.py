@@ -199,5 +199,5 @@ def test_no_job_is_lost_when_the_server_is_killed(tmp_path, model):
         assert not list((tmp_path / "state").rglob(".????????.*"))
     finally:
         code = server.stop()
-    assert code == 130  # as after Ctrl-C
+    assert code in (130, 0)  # as after Ctrl-C; 0 where the tests themselves run in the background, which ignores it
     assert b"Traceback" not in server.said()

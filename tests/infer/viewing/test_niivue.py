@@ -43,7 +43,9 @@ def npm(place: Path, packed: bytes | None) -> None:
     program = place / "bin" / "npm"
     copy = f"import shutil, sys; shutil.copy({str(place / 'delivered.tgz')!r}, 'niivue-niivue.tgz')"
     body = copy if packed is not None else "import sys; sys.exit('npm error code ENOTFOUND')"
-    program.write_text(f"#!{sys.executable}\n{body}\n")
+    script = place / "npm.py"
+    script.write_text(f"{body}\n")
+    program.write_text(f"#!/bin/sh\nexec '{sys.executable}' '{script}'\n")  # a first line with a space would not do
     program.chmod(0o755)
 
 
