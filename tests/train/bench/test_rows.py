@@ -67,15 +67,20 @@ def test_what_a_line_says_of_its_settings() -> None:
 
 
 def test_the_code_is_what_numbers_depend_on(tmp_path: Path) -> None:
-    for name in ("mona_kernels/csrc/a.cpp", "mona_train/losses/b.py", "mona_infer/evaluation/metrics.py"):
+    for name in (
+        "mona_kernels/csrc/a.cpp",
+        "mona_kernels/csrc/a.hpp",
+        "mona_train/losses/b.py",
+        "mona_infer/evaluation/metrics.py",
+    ):
         path = tmp_path / name
-        path.parent.mkdir(parents=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("1")
         before = code_hash.__wrapped__(tmp_path)
         path.write_text("2")
         assert code_hash.__wrapped__(tmp_path) != before
     before = code_hash.__wrapped__(tmp_path)
-    for name in ("mona_train/bench/plots.py", "mona_infer/viewing/page.py", "mona_train/cli/train.py", "docs/a.py"):
+    for name in ("mona_train/bench/plots.py", "mona_infer/viewing/page.py", "mona_train/data/prepare.py", "docs/a.py"):
         path = tmp_path / name
         path.parent.mkdir(parents=True)
         path.write_text("1")
