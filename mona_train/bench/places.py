@@ -12,7 +12,9 @@ import sys
 from pathlib import Path
 from typing import Protocol
 
-MONA = (sys.executable, "-c", "from mona_infer.cli.main import main; main()")
+# A bench started with & or nohup hands down that SIGINT is ignored; its rows must still hear when they are to stop.
+HEARS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+MONA = (sys.executable, "-c", f"{HEARS}from mona_infer.cli.main import main; main()")
 KILLED = -signal.SIGKILL
 
 
