@@ -51,8 +51,9 @@ ALT = {
 
 def slug(section: Section, sections: Sequence[Section]) -> str:
     """Of the section's page; with the code or the data where several sections would have the same."""
-    same = [s for s in sections if (s.table, s.dataset, s.preset) == (section.table, section.dataset, section.preset)]
+    same = [s for s in sections if s.name == section.name]
     parts = [section.table, *([] if section.dataset == section.table else [section.dataset]), section.preset]
+    parts += [] if section.usual else [f"{section.steps}-steps"]
     parts += [section.code[:7]] if len({s.code for s in same}) > 1 else []
     parts += [section.content[:7]] if len({s.content for s in same}) > 1 else []
     return "-".join("".join(c if c.isalnum() else "-" for c in part) for part in parts).lower()
@@ -65,13 +66,12 @@ def headline(section: Section) -> float | None:
 
 def current(sections: Sequence[Section]) -> list[Section]:
     """Without what older code measured; the newest comes first."""
-    seen: set[tuple[str, str, str]] = set()
+    seen: set[tuple[str, str, str, int]] = set()
     found = []
     for section in sections:
-        key = section.table, section.dataset, section.preset
-        if key not in seen:
+        if section.name not in seen:
             found.append(section)
-        seen.add(key)
+        seen.add(section.name)
     return found
 
 

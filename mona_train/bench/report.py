@@ -21,8 +21,7 @@ def load(results: Path, *, any_code: bool = False) -> tuple[list[Section], list[
     """The sections of a results file, and notes about it."""
     rows, notes = read_results(results)
     made = sections(rows, any_code=any_code)
-    repeated = {(s.table, s.dataset, s.preset) for s in made}
-    if len(repeated) < len(made):
+    if len({s.name for s in made}) < len(made):
         notes.append("rows of different code or data are in tables of their own; --any-code puts them into one, marked")
     return made, notes
 

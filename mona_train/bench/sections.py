@@ -1,23 +1,25 @@
-"""Entries that may stand in one table.  Rows of different code or presets never do, unless that is asked for."""
+"""Entries that may stand in one table.  Rows of another preset, budget or data never do; of other code, on request."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mona_train.bench.entries import Entry
 from mona_train.bench.published import ALL_LABELS, DATASETS, TABLES, TITLES, beside
 from mona_train.bench.reading import Measured
+from mona_train.config.presets import PRESETS
+from mona_train.config.schema import Config
 
 
 @dataclass(frozen=True)
 class Section:
-    """Entries that may stand in one table: of one table of the bench, data set, preset and code."""
+    """Entries that may stand in one table: of one table of the bench, data set, preset, number of steps and code."""
 
     table: str
     dataset: str
     preset: str
+    steps: int  # of each row: a method that was trained longer is not a better one
     content: str  # hash of the prepared data
     code: str  # "" where rows of different code were put together on request
     entries: tuple[Entry, ...]
@@ -30,7 +32,22 @@ class Section:
     def title(self) -> str:
         name = DATASETS.get(self.dataset, self.dataset)
         what = name if self.table == self.dataset else f"{self.table} ({name})"
-        return f"{what[0].upper()}{what[1:]}, preset {self.preset}"
+        return f"{what[0].upper()}{what[1:]}, preset {self.preset}{self._budget}"
+
+    @property
+    def name(self) -> tuple[str, str, str, int]:
+        """What it is a measurement of: the same for older code and other data."""
+        return self.table, self.dataset, self.preset, self.steps
+
+    @property
+    def usual(self) -> bool:
+        """Whether its rows had the steps of the preset."""
+        known = PRESETS.get(self.preset)  # none if another version of mona had it
+        return known is not None and self.steps == known.values.get("steps", Config.steps)
+
+    @property
+    def _budget(self) -> str:
+        return "" if self.usual else f" with {self.steps:,} steps"
 
     @property
     def part(self) -> str:
@@ -48,25 +65,24 @@ class Section:
 
 def sections(rows: Iterable[Measured], *, any_code: bool = False) -> list[Section]:
     """The newest code first among sections of the same name, in the order of the paper's tables."""
-    found: dict[tuple[str, str, str, str, str], list[Measured]] = {}
+    found: dict[tuple[str, str, str, int, str, str], list[Measured]] = {}
     for row in rows:
-        key = row.table, row.dataset, row.preset, row.content, "" if any_code else row.code
+        key = row.table, row.dataset, row.preset, row.steps, row.content, "" if any_code else row.code
         found[key] = [*found.pop(key, ()), row]  # moved to the end: what was written last is the newest
     newest_first = [Section(*key, _entries(key[0], members, any_code)) for key, members in reversed(found.items())]
     order = {name: n for n, name in enumerate(TABLES)}
-    return sorted(newest_first, key=lambda s: (order.get(s.table, len(order)), s.table, s.dataset, s.preset))
+    return sorted(newest_first, key=lambda s: (order.get(s.table, len(order)), s.table, s.dataset, s.preset, -s.steps))
 
 
 def _entries(table: str, rows: list[Measured], mixed: bool) -> tuple[Entry, ...]:
     settings: dict[object, list[Measured]] = {}
     for row in rows:
         settings.setdefault(_setting(row, mixed), []).append(row)
-    usual = Counter(row.steps for row in rows).most_common(1)[0][0]
     entries = []
     for members in settings.values():
         members = list({row.seed: row for row in sorted(members, key=lambda row: row.seed)}.values())
         cell = beside(members[0], table)
-        label = _label(members[0], [row for row in rows if row.method == members[0].method], usual, mixed)
+        label = _label(members[0], [row for row in rows if row.method == members[0].method], mixed)
         entries.append(Entry(label, tuple(members), cell))
     return tuple(entries)
 
@@ -76,10 +92,10 @@ def _setting(row: Measured, mixed: bool) -> object:
     changed = tuple(sorted((key, str(value)) for key, value in row.settings.items()))
     code = row.code if mixed else ""
     ratio = None if row.method == ALL_LABELS else row.ratio
-    return row.method, ratio, row.pretrain, row.principles, row.student, row.teacher, row.steps, changed, code
+    return row.method, ratio, row.pretrain, row.principles, row.student, row.teacher, changed, code
 
 
-def _label(row: Measured, same_method: list[Measured], usual: int, mixed: bool) -> str:
+def _label(row: Measured, same_method: list[Measured], mixed: bool) -> str:
     """The method's name, and as much more as tells it from the other rows of that method."""
     title = TITLES.get(row.method, row.method)
     said = [title]
@@ -94,8 +110,6 @@ def _label(row: Measured, same_method: list[Measured], usual: int, mixed: bool) 
     if differs("student") or differs("teacher"):
         said.append(f"student {row.student}, teacher {row.teacher}")
     said += own_settings(row, same_method)
-    if row.steps != usual:
-        said.append(f"{row.steps:,} steps")
     if mixed:
         said.append(f"code {row.code[:7]}")
     return ", ".join(said)

@@ -68,20 +68,20 @@ COLUMNS = (
     Column("asd_paper_rules", "ASD, paper's rules", _distance),
     Column("asd_published", "ASD, published", _distance),
     Column("minutes", "Minutes", lambda m: f"{m:.0f}" if m >= 10 else f"{m:.1f}"),
-    Column("steps", "Steps", lambda n: f"{n:,.0f}"),
     Column("code", "Code"),
 )
 
 
 def table_of(section: Section, ratio: float | None) -> Table:
     entries = section.at(ratio)
-    steps, codes = ({getattr(row, name) for e in entries for row in e.rows} for name in ("steps", "code"))
-    rows = tuple(_row(e, several_steps=len(steps) > 1, several_codes=len(codes) > 1) for e in entries)
+    several = len({row.code for e in entries for row in e.rows}) > 1
+    rows = tuple(_row(e, several_codes=several) for e in entries)
     facts: dict[str, Value] = {
         "table": section.table,
         "dataset": section.dataset,
         "ratio": ratio,
         "preset": section.preset,
+        "steps": section.steps,
         "part": section.part,
     }
     return Table(f"{section.title}, {share(ratio)}", COLUMNS, rows, tuple(budget(section, entries)), facts)
@@ -94,14 +94,13 @@ def share(ratio: float | None) -> str:
 def budget(section: Section, entries: list[Entry]) -> list[str]:
     """What the numbers cost and where they are from, in sentences."""
     rows = [row for e in entries for row in e.rows]
-    steps = sorted({row.steps for row in rows})
     minutes = sorted(row.seconds / 60 for row in rows if row.seconds)
     hardware = sorted({f"{row.hardware or 'unknown hardware'}{_threads(row.threads)}" for row in rows})
     precision = sorted({row.precision for row in rows if row.precision})
     cases, patients = len(entries[0].case_dsc), len(set(entries[0].first.patients().values()))
     chosen = "of the network with the best validation" if section.part == "validation" else "of the chosen network"
     said = [
-        f"Preset {section.preset}: {_listed(f'{n:,}' for n in steps)} steps in all, {_from_to(minutes)} minutes a row "
+        f"Preset {section.preset}: {section.steps:,} steps in all, {_from_to(minutes)} minutes a row "
         f"on {_listed(hardware)}" + (f", {_listed(precision)}." if precision else "."),
         f"DSC and ASD are means over classes and the {section.part} volumes {chosen}"
         + (f": {_count(cases, 'volume')} of {_count(patients, 'patient')}." if cases else "."),
@@ -118,12 +117,10 @@ def budget(section: Section, entries: list[Entry]) -> list[str]:
         said.append("ROWS OF DIFFERENT CODE ARE MIXED HERE on request: the column Code tells them apart.")
     if settings := shared_settings(rows):
         said.append(f"Changed from the preset: {', '.join(settings)}.")
-    if len(steps) > 1:
-        said.append("Rows differ in their number of steps; the column Steps says it.")
     return said
 
 
-def _row(entry: Entry, *, several_steps: bool, several_codes: bool) -> dict[str, Value]:
+def _row(entry: Entry, *, several_codes: bool) -> dict[str, Value]:
     lowest, highest, cell, several = min(entry.dscs), max(entry.dscs), entry.published, len(entry.rows) > 1
     return {
         **({"every_label": 1} if entry.every_label else {}),
@@ -142,7 +139,6 @@ def _row(entry: Entry, *, several_steps: bool, several_codes: bool) -> dict[str,
         "asd_paper_rules": entry.legacy("asd"),
         "asd_published": cell.asd if cell else None,
         "minutes": entry.minutes,
-        "steps": entry.first.steps if several_steps else None,
         "code": entry.first.code[:7] if several_codes else None,
     }
 

@@ -12,6 +12,7 @@ from helpers.bench_results import LEVELS, line, write
 
 from mona_train.bench.comparisons import baseline, comparisons, subject
 from mona_train.bench.gaps import gaps
+from mona_train.bench.page import current, slug
 from mona_train.bench.published import published
 from mona_train.bench.reading import read_results
 from mona_train.bench.sections import Section, sections
@@ -108,13 +109,22 @@ def test_rows_of_other_code_preset_data_or_commit_are_never_mixed_silently(tmp_p
     assert any("was not recorded" in note for note in table_of(unknown[0], 0.05).notes)
 
 
-def test_rows_of_other_steps_and_settings_are_entries_of_their_own(tmp_path: Path) -> None:
-    rows = [line("mona"), line("mona", steps=100), line("mona", settings={"acr.mix": "cutmix"}), line("unet-l")]
+def test_rows_of_other_settings_are_entries_of_their_own(tmp_path: Path) -> None:
+    rows = [line("mona"), line("mona", settings={"acr.mix": "cutmix"}), line("unet-l")]
     [section] = made(tmp_path, rows)
-    assert {e.label for e in section.entries} == {"MONA", "MONA, 100 steps", "MONA, acr.mix=cutmix", "UNet-L"}
-    assert cells(section)["MONA, 100 steps"]["steps"] == 100
+    assert {e.label for e in section.entries} == {"MONA", "MONA, acr.mix=cutmix", "UNet-L"}
     ours = subject(section.at(0.05))
     assert ours is not None and ours.first.settings == {}
+
+
+def test_a_method_that_was_trained_longer_is_not_called_better(tmp_path: Path) -> None:
+    """It stands in a table of its own, and is compared with nothing that had fewer steps."""
+    long, short = made(tmp_path, [line("mona"), line("bcp", steps=1500), line("unet-l", steps=1500)])
+    assert long.title == "ACDC, preset quick" and short.title == "ACDC, preset quick with 1,500 steps"
+    assert [slug(s, [long, short]) for s in (long, short)] == ["acdc-quick", "acdc-quick-1500-steps"]
+    assert comparisons(long, 0.05)[0] == [] and comparisons(short, 0.05) == ([], [])
+    assert len(current([long, short])) == 2
+    assert table_of(short, 0.05).facts["steps"] == 1500
 
 
 def test_what_was_changed_in_all_rows_is_said_once(tmp_path: Path) -> None:
