@@ -72,10 +72,11 @@ def _config(method: str, seed: int, steps: int) -> Config:
     from mona_train.methods.registry import first_stage, stages_of
 
     pretrain = first_stage(method, "default", preferred_pretraining("quick"))
-    config = preset("quick", dataset="phantom", method=method, pretrain=pretrain, ratio=LABELLED, seed=seed)
+    asked = {"method": method, "pretrain": pretrain, "ratio": LABELLED, "seed": seed, "pixels": PIXELS, "steps": steps}
+    config = preset("quick", dataset="phantom", precision="32-true", **asked)  # the same digits on every processor
     every = Every(validate=max(1, steps // 4), log=10, save=steps)
     kinds = {kind.name: kind.Settings for kind in stages_of(method, pretrain)}
-    config = replace(config, pixels=PIXELS, steps=steps, width=0.5, every=every, pretrain_share=0.5)
+    config = replace(config, width=0.5, every=every, pretrain_share=0.5)
     return with_stages(config, kinds)
 
 

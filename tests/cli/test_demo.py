@@ -23,6 +23,7 @@ def test_the_demo_leaves_runs_scans_and_references_to_go_on_with(
     with few_phantoms(train=24, val=1, test=2):
         said = mona("demo", "--steps", "4").splitlines()
     assert said[-1].startswith("wrote demo/demo.png")
+    assert 'precision = "32-true"' in (tmp_path / "demo/mona/run.toml").read_text()  # what it was trained in
     masks = {path.name for path in (tmp_path / "demo/references").iterdir()}
     assert len(masks) == 4 and masks == {path.name for path in (tmp_path / "demo/scans").iterdir()}  # 2 test patients
     export, segment = (
