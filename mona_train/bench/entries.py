@@ -70,8 +70,12 @@ class Entry:
     @property
     def minutes(self) -> float | None:
         """None where the runs did not record it."""
-        seconds = _mean(row.seconds for row in self.rows)
-        return None if seconds is None else seconds / 60
+        return _minutes(row.seconds for row in self.rows)
+
+    @property
+    def core_minutes(self) -> float | None:
+        """Of processor; None where the runs did not record it."""
+        return _minutes(row.processor_seconds for row in self.rows)
 
     def of_class(self, name: str) -> float:
         return float(np.mean([row.summary()["classes"][name]["dsc"] for row in self.rows]))
@@ -92,6 +96,11 @@ class Entry:
             for step, dsc in row.curve:
                 at.setdefault(int(step), []).append(float(dsc))
         return [(step, float(np.mean(found))) for step, found in sorted(at.items())]
+
+
+def _minutes(seconds: Iterable[float | None]) -> float | None:
+    mean = _mean(seconds)
+    return None if mean is None else mean / 60
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -52,6 +52,7 @@ def line_of(run: Path, table: str, *, code: str | None = None) -> Line:
         "hardware": machine.get("hardware"),
         "precision": config.precision,
         "seconds": machine.get("seconds") or _seconds_of_log(run),
+        "processor_seconds": machine.get("processor_seconds"),
         "peak_memory": machine.get("peak_memory"),
         "finished": _time(run / "results.json"),
         "classes": [c.name for c in resolved.task.classes[1:]],

@@ -34,6 +34,7 @@ class Measured:
     chosen: str  # "best" or "last"
     scores: dict[str, Any]
     seconds: float | None = None
+    processor_seconds: float | None = None  # of all its threads; other programs beside it hardly change it
     content: str = ""  # hash of the prepared data
     ratio: float | None = None
     pretrain: str = "default"

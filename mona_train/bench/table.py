@@ -48,6 +48,10 @@ def _dsc(value: float) -> str:
     return f"{value:.3f}"
 
 
+def _minutes(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
+
+
 def _distance(value: float) -> str:
     return f"{value:.2f}"
 
@@ -67,7 +71,8 @@ COLUMNS = (
     Column("asd_mm", "ASD, mm", _distance),
     Column("asd_paper_rules", "ASD, paper's rules", _distance),
     Column("asd_published", "ASD, published", _distance),
-    Column("minutes", "Minutes", lambda m: f"{m:.0f}" if m >= 10 else f"{m:.1f}"),
+    Column("minutes", "Minutes", _minutes),
+    Column("core_minutes", "Core-minutes", _minutes),
     Column("code", "Code"),
 )
 
@@ -139,6 +144,7 @@ def _row(entry: Entry, *, several_codes: bool) -> dict[str, Value]:
         "asd_paper_rules": entry.legacy("asd"),
         "asd_published": cell.asd if cell else None,
         "minutes": entry.minutes,
+        "core_minutes": entry.core_minutes,
         "code": entry.first.code[:7] if several_codes else None,
     }
 

@@ -1,4 +1,4 @@
-"""machine.json: where and with what a run was trained: code, hardware, threads, seconds, memory.
+"""machine.json: where and with what a run was trained: code, hardware, threads, time passed and of processor, memory.
 
 Beside results.json and never in it: a run that was killed and resumed has the same results, but not the same times.
 """
@@ -30,7 +30,7 @@ class Machine:
     def __init__(self, folder: Path | None) -> None:
         self._path = folder / FILE if folder else None
         self._before: dict[str, Any] | None = None
-        self._start = time.monotonic()
+        self._start, self._processor_start = time.monotonic(), time.process_time()
 
     def write(self) -> None:
         if self._path is None:
@@ -45,6 +45,8 @@ class Machine:
                 facts[name] = MIXED
         # of the steps that count: what a killed process did after its last checkpoint is done again
         facts["seconds"] = round(before.get("seconds", 0.0) + time.monotonic() - self._start, 1)
+        used = time.process_time() - self._processor_start  # of all threads: the same beside other programs
+        facts["processor_seconds"] = round(before.get("processor_seconds", 0.0) + used, 1)
         facts["peak_memory"] = max(before.get("peak_memory", 0), _peak_memory())
         write_text(self._path, json.dumps(facts) + "\n")
 

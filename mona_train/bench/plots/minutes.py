@@ -1,4 +1,4 @@
-"""What accuracy costs: DSC against minutes of training."""
+"""What accuracy costs: DSC against minutes of training, of processor where every run recorded them."""
 
 from __future__ import annotations
 
@@ -28,20 +28,22 @@ def draw_minutes(section: Section, ratio: float | None, path: Path) -> bool:
     from mona_train.bench.plots.style import looks, names, picture, titled
 
     entries = [e for e in section.at(ratio) if e.minutes]
-    times = [e.minutes or 0.0 for e in entries]
+    of_processor = all(e.core_minutes for e in entries)
+    spent = {e.label: (e.core_minutes if of_processor else e.minutes) or 0.0 for e in entries}
+    times = list(spent.values())
     if len(entries) < 2 or max(times) < ALIKE * min(times):
         return False
     styles, called = looks(section.at(ratio)), names(section.at(ratio))
     top, longest = max(e.dsc for e in entries), max(times)
     bottom = max(min(e.dsc for e in entries) - 0.02, top - SPAN)
-    at = {e.label: (e.minutes or 0.0, max(e.dsc, bottom + 0.005)) for e in entries}
+    at = {e.label: (spent[e.label], max(e.dsc, bottom + 0.005)) for e in entries}
     failed = {e.label: f"{called[e.label]} {e.dsc:.2f}" for e in entries if e.dsc < bottom}  # at the edge
     with picture(path, 4.4) as axes:
         for label, (x, y) in at.items():
             marker = "v" if label in failed else styles[label].marker
             axes.plot([x], [y], marker, color=styles[label].colour, markersize=8, clip_on=False)
         axes.set(xlim=(0, 1.15 * longest), ylim=(bottom, top + 0.02), ylabel=f"{section.part} DSC")
-        axes.set_xlabel(f"minutes of training ({_hardware(section)})")
+        axes.set_xlabel(f"{'core-' if of_processor else ''}minutes of training ({_hardware(section)})")
         titled(axes, f"{section.title}, {share(ratio)}")
         axes.figure.draw_without_rendering()  # so that places on the page are known
         points = {

@@ -32,6 +32,7 @@ def test_seeds_are_put_together_with_their_spread(tmp_path: Path) -> None:
     [section] = made(tmp_path, lines)
     row, dscs = cells(section)["MONA"], [each["scores"]["validation"]["best"]["dsc"] for each in lines[:3]]
     assert row["seeds"] == 3 and row["minutes"] == 2
+    assert row["core_minutes"] == pytest.approx((540 + 10 * len("mona")) / 60)
     assert row["dsc"] == pytest.approx(sum(dscs) / 3)
     assert (row["dsc_lowest"], row["dsc_highest"]) == (min(dscs), max(dscs))
     assert row["dsc_spread"] == pytest.approx(max(dscs) - min(dscs))
