@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +16,20 @@ from mona_infer.errors import CheckFailed, InputError, MonaError
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from mona_infer.cohort.run import Cohort
     from mona_infer.models.file import Model
     from mona_infer.segmenter import Segmenter
     from mona_infer.segmenting.jobs import Job
+    from mona_infer.segmenting.outputs import Options
     from mona_infer.segmenting.report import CaseReport
 
 
 def segment(
-    scan: Path = typer.Argument(
-        ..., metavar="SCAN", help="A NIfTI, NRRD or MetaImage file, a DICOM folder or zip, or a folder of these."
+    scan: str = typer.Argument(
+        ...,
+        metavar="SCAN",
+        help="A NIfTI, NRRD or MetaImage file, a DICOM folder or zip; or a cohort: a folder of these, a .txt or .csv "
+        "list of them, or a pattern in quotes.",
     ),
     out: Path = typer.Option(
         ...,
@@ -55,6 +62,17 @@ def segment(
     threads: int = typer.Option(0, min=0, metavar="N", help="Threads for the network. Default: all cores."),
     batch: int | None = typer.Option(None, min=1, metavar="N", help="Slices at a time. Default: the engine's best."),
     max_ram: str | None = typer.Option(None, metavar="SIZE", help="Use at most this much memory, such as 2GB."),
+    cluster: str | None = typer.Option(
+        None, metavar="WHERE", help="Spread a cohort over workers: local:4, tcp://scheduler:8786 or slurm:16."
+    ),
+    slurm: list[str] = typer.Option(
+        [],
+        "--slurm",
+        metavar="KEY=VALUE",
+        help="What a Slurm job asks for, e.g. queue=gpu, cores=8, walltime=02:00:00.",
+    ),
+    num_parts: int | None = typer.Option(None, "--num-parts", min=1, metavar="N", help="Split a cohort into N parts"),
+    part: int | None = typer.Option(None, "--part", min=0, metavar="K", help="and segment this one, from 0."),
     json_path: str | None = typer.Option(None, "--json", metavar="[FILE]", help="Write one JSON object."),
 ) -> None:
     """Segment a scan, or every scan in a folder, with an exported model.
@@ -63,19 +81,26 @@ def segment(
     skipped.
     """
     sealed_later = _read_model(model)
-    from mona_infer.segmenting.jobs import clear_left_behind, find_jobs
+    from mona_infer.cohort.listing import find_cohort
+    from mona_infer.cohort.parts import check_parts, part_of
+    from mona_infer.segmenting.jobs import clear_left_behind
     from mona_infer.segmenting.outputs import Options
     from mona_infer.segmenting.pipeline import run
     from mona_infer.system.memory_budget import parse_size
 
     _check_options(stats, preview, page, frame)
+    check_parts(num_parts, part)
     ram = parse_size(max_ram) if max_ram else 0
-    jobs, folder = find_jobs(scan, out, reference, format)
+    jobs, folder = find_cohort(scan, out, reference, format)
+    if num_parts is not None and not folder:
+        raise InputError("--num-parts splits a cohort; give a folder, a list or a pattern of scans")
+    jobs = part_of(jobs, num_parts, part)
     if page is not None:
         from mona_infer.cli.pages import with_pages
 
         jobs = with_pages(jobs, page, folder=folder)
     todo = [job for job in jobs if overwrite or not job.out.exists()]
+    cohort = _cohort(cluster, slurm, folder=folder, preview=preview, threads=threads, ram=ram)
     if not todo and not folder:
         raise InputError(f"{out} exists already; --overwrite replaces it")
     json_file = Path(json_path) if json_path and json_path != "-" else None
@@ -83,7 +108,7 @@ def segment(
     sealed, quiet = sealed_later.result(), json_path == "-"
     if sealed.card is not None:
         typer.echo(sealed.card.describe(), err=quiet)
-    setup = _Setup(sealed, engine, quiet, tta=tta, largest=largest, batch=batch, threads=threads, max_ram=ram)
+    setup = _Setup(sealed, engine, quiet, threads, tta=tta, largest=largest, batch=batch, max_ram=ram)
     options = Options(
         frame=None if frame in (None, "all") else int(frame or 0),
         every_frame=frame == "all",
@@ -96,12 +121,19 @@ def segment(
     )
     clear_left_behind(jobs)
     cases, pictures = [], []
-    for case, rows in run(todo, sealed, options, setup.segmenter, folder=folder, max_ram=ram) if todo else ():
+    if not todo:
+        found: Iterator[tuple[CaseReport, Any]] = iter(())
+    elif cohort is not None:
+        found = _on_cluster(cohort, todo, setup, options, overwrite=overwrite)
+    else:
+        found = run(todo, sealed, options, setup.segmenter, folder=folder, max_ram=ram)
+    for case, rows in found:
         cases.append(case)
         pictures += rows
         _print_case(case, quiet=quiet)
     failed = [case.case for case in cases if case.error is not None]
-    done, kept = len(cases) - len(failed), [job.name for job in jobs if job not in todo]
+    left = {job.name for job in todo}
+    done, kept = len(cases) - len(failed), [job.name for job in jobs if job.name not in left]
     report: dict[str, Any] = {
         "model": {"path": str(sealed.path), "sha256": sealed.seal} | _bundled(sealed),
         "engine": setup.description or None,
@@ -111,7 +143,7 @@ def segment(
     if page is not None and folder:
         from mona_infer.cli.pages import write_all_cases
 
-        write_all_cases(page, jobs, todo, cases, sealed, options, scan)
+        write_all_cases(page, jobs, todo, cases, sealed, options, Path(scan))
     if page is not None and (folder or done):
         written.append(str(page))
     _write(report, [stats, json_file], preview, pictures, sealed, written)
@@ -174,19 +206,49 @@ def _bundled(model: Model) -> dict[str, str]:
 class _Setup:
     """Starts the engine when the pipeline asks for it, and then says which one it is."""
 
-    def __init__(self, model: Model, engine: str, quiet: bool, **options: Any) -> None:
-        self._model, self._engine, self._quiet, self._options = model, engine, quiet, options
+    def __init__(self, model: Model, engine: str, quiet: bool, threads: int, **options: Any) -> None:
+        self.model, self.engine, self.quiet, self.threads, self.options = model, engine, quiet, threads, options
         self.description = ""
 
     def segmenter(self) -> Segmenter:
         from mona_infer.segmenter import Segmenter
 
         # The pipeline looks at each scan when it is read, so that a bad one is refused before the network is ready.
-        made = Segmenter(self._model, engine=self._engine, force=True, **self._options)
-        self.description = f"{self._model.label} ({self._model.precision}) on {made.engine.description}"
-        if not self._quiet:
-            typer.echo(f"model {self.description}")
+        made = Segmenter(self.model, engine=self.engine, force=True, threads=self.threads, **self.options)
+        self.describe(made.engine.description)
         return made
+
+    def describe(self, engine: str) -> None:
+        self.description = f"{self.model.label} ({self.model.precision}) on {engine}"
+        if not self.quiet:
+            typer.echo(f"model {self.description}")
+
+
+def _cohort(
+    cluster: str | None, slurm: list[str], *, folder: bool, preview: Path | None, threads: int, ram: int
+) -> Cohort | None:
+    """The cluster to use, if one is named; nothing is started yet."""
+    if cluster is None:
+        if slurm:
+            raise InputError("--slurm sets what jobs of --cluster slurm ask for; add --cluster slurm:N")
+        return None
+    if not folder:
+        raise InputError("--cluster spreads a cohort over workers; give a folder, a list or a pattern of scans")
+    if preview is not None:
+        raise InputError("--preview draws what this process has segmented; with --cluster, use --page")
+    from mona_infer.cohort.run import Cohort
+
+    return Cohort(cluster, slurm, threads=threads, max_ram=ram)
+
+
+def _on_cluster(
+    cohort: Cohort, todo: list[Job], setup: _Setup, options: Options, *, overwrite: bool
+) -> Iterator[tuple[CaseReport, Any]]:
+    from mona_infer.cohort.settings import Settings
+
+    settings = Settings(setup.model, setup.engine, options, cohort.of_worker(setup.options), setup.threads, overwrite)
+    with closing(cohort.run(todo, settings, setup.describe)) as reports:
+        yield from ((report, []) for report in reports)
 
 
 def _print_case(case: CaseReport, *, quiet: bool) -> None:

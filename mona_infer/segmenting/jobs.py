@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,10 +31,7 @@ def find_jobs(
 
     `format` is the ending of the masks of a folder, without the dot.
     """
-    suffix = f".{(format or 'nii.gz').lower().removeprefix('.')}"
-    if suffix not in (*WRITTEN, SEG):
-        known = ", ".join(known.removeprefix(".") for known in (*WRITTEN, SEG))
-        raise InputError(f"unknown --format {format!r}; choose one of {known}")
+    suffix = mask_suffix(format)
     if not scan.exists():
         raise InputError(f"{scan} does not exist")
     if reference is not None and not reference.exists():
@@ -58,15 +55,30 @@ def find_jobs(
         raise InputError(f"{out}: a mask must end in .nii.gz, .nii, .nrrd or .seg.nrrd (or .dcm, for a DICOM series)")
     if out.resolve().is_relative_to(scan.resolve()):
         raise InputError(f"{out} is inside {scan}, so masks would be mistaken for scans; choose another --out")
+    named = (((path.parent / stem(path)).relative_to(scan).as_posix(), path) for path in _cases(scan))
+    jobs = named_jobs(named, out, reference, suffix)
+    if not jobs:
+        raise InputError(f"{scan} contains no scans: no {FORMAT_NAMES} file, no .zip and no folder of DICOM files")
+    return jobs, True
+
+
+def mask_suffix(format: str | None) -> str:
+    """The ending of the masks of a folder, with its dot."""
+    suffix = f".{(format or 'nii.gz').lower().removeprefix('.')}"
+    if suffix not in (*WRITTEN, SEG):
+        known = ", ".join(known.removeprefix(".") for known in (*WRITTEN, SEG))
+        raise InputError(f"unknown --format {format!r}; choose one of {known}")
+    return suffix
+
+
+def named_jobs(named: Iterable[tuple[str, Path]], out: Path, reference: Path | None, suffix: str) -> list[Job]:
+    """A job for each case, whose mask in `out` has the case's name."""
     jobs: dict[str, Job] = {}
-    for path in _cases(scan):
-        name = (path.parent / stem(path)).relative_to(scan).as_posix()
+    for name, path in named:
         if name in jobs:
             raise InputError(f"{jobs[name].scan} and {path} are the same case; keep one")
         jobs[name] = Job(name, path, out / f"{name}{suffix}", _reference(name, reference))
-    if not jobs:
-        raise InputError(f"{scan} contains no scans: no {FORMAT_NAMES} file, no .zip and no folder of DICOM files")
-    return list(jobs.values()), True
+    return list(jobs.values())
 
 
 def clear_left_behind(jobs: list[Job]) -> None:
@@ -88,11 +100,11 @@ def _cases(folder: Path) -> Iterator[Path]:
                 yield from _cases(path)
             elif below:
                 yield path
-        elif path.name.lower().endswith((*CASES, ".zip")) and not _is_label(path, names):
+        elif path.name.lower().endswith((*CASES, ".zip")) and not is_label(path, names):
             yield path
 
 
-def _is_label(path: Path, names: set[str]) -> bool:
+def is_label(path: Path, names: set[str]) -> bool:
     """ACDC stores references next to scans: x_gt.nii.gz is not a scan if x.nii.gz is there."""
     return stem(path).endswith(REFERENCE) and stem(path).removesuffix(REFERENCE) in names
 

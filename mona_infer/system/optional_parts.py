@@ -60,7 +60,20 @@ def require(command: str, *modules: str, extra: str = "train") -> None:
 def missing_part(error: ModuleNotFoundError) -> MissingPart | None:
     """The error for a module that failed to import; None if it is not an optional package, which is a bug in mona."""
     module = (error.name or "").partition(".")[0]
-    for extra in ("train", "cpu", "openvino", "gpu", "dicom", "dicom-seg", "bench", "slurm", "remote", "serve"):
+    for extra in (
+        "train",
+        "cpu",
+        "openvino",
+        "gpu",
+        "dicom",
+        "dicom-seg",
+        "bench",
+        "slurm",
+        "cluster",
+        "parquet",
+        "remote",
+        "serve",
+    ):
         if _package(module) in requirements(extra):
             return _missing(f"this needs {_package(module)}", [module], extra)
     return None
