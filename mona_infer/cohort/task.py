@@ -11,10 +11,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+from mona_infer.cohort.remote import has_mask
 from mona_infer.cohort.settings import Settings
+from mona_infer.cohort.staged import run
 from mona_infer.segmenter import Segmenter
 from mona_infer.segmenting.jobs import Job
-from mona_infer.segmenting.pipeline import run
 from mona_infer.segmenting.report import CaseReport
 
 _one_at_a_time = threading.Lock()  # a worker with several threads gives them all to one engine
@@ -73,18 +74,23 @@ def segment_jobs(key: str, jobs: list[Job], careful: bool) -> Done:
             from mona_infer.cohort.alone import each_alone
 
             return Done(list(each_alone(command.settings, jobs, command.threads, lambda: key in _stopped)))
-        reports = list(in_order(command.settings, jobs, command.segmenter, lambda: key in _stopped))
+        reports = list(in_order(command.settings, jobs, command.segmenter, lambda: key in _stopped, fresh=True))
         return Done(reports, command.made.engine.description if command.made else "")
 
 
-def in_order(settings: Settings, jobs: list[Job], start: Any, stopped: Any) -> Iterator[CaseReport]:
-    """Reports of the scans that have no mask yet, and of the others what their masks tell."""
+def in_order(
+    settings: Settings, jobs: list[Job], start: Any, stopped: Any, *, fresh: bool = False
+) -> Iterator[CaseReport]:
+    """Reports of the scans that have no mask yet, and of the others what their masks tell.
+
+    `fresh`: no worker had these jobs before, so a store need not be asked again what its listing has told.
+    """
 
     def progress(job: Job, part: float) -> None:
         if stopped():
             raise Stopped
 
-    kept = [job for job in jobs if not settings.overwrite and job.out.exists()]
+    kept = [job for job in jobs if not (settings.overwrite or (fresh and job.target)) and has_mask(job)]
     yield from map(of_mask, kept)
     todo = [job for job in jobs if job not in kept]
     cases = run(todo, settings.model, settings.options, start, folder=True,
@@ -97,4 +103,4 @@ def in_order(settings: Settings, jobs: list[Job], start: Any, stopped: Any) -> I
 
 
 def of_mask(job: Job) -> CaseReport:
-    return CaseReport(job.name, str(job.scan), str(job.out))
+    return CaseReport(job.name, job.source or str(job.scan), job.target or str(job.out))

@@ -62,7 +62,12 @@ class Faulty:
 
 
 def _answer(start_response, kind):
-    status = {"500": "500 Internal Server Error", "503": "503 Slow Down", "proxy": "502 Bad Gateway", "403": "403 Forbidden"}[kind]
+    status = {
+        "500": "500 Internal Server Error",
+        "503": "503 Slow Down",
+        "proxy": "502 Bad Gateway",
+        "403": "403 Forbidden",
+    }[kind]
     codes = {"503": b"SlowDown", "403": b"AccessDenied"}
     body = PAGE if kind == "proxy" else XML % codes.get(kind, b"InternalError")
     start_response(status, [("Content-Length", str(len(body))), ("Connection", "close")])

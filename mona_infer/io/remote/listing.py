@@ -20,8 +20,11 @@ def find_scans(place: str) -> list[str]:
     return [scan for _, scan in named_scans(place)]
 
 
-def named_scans(place: str) -> list[tuple[str, str]]:
-    """Each scan and its case's name: its place below the folder, or below the first folders of a pattern."""
+def named_scans(place: str, *, folder_of_files: bool = False) -> list[tuple[str, str]]:
+    """Each scan and its case's name: its place below the folder, or below the first folders of a pattern.
+
+    `folder_of_files`: a folder that holds no scan but other files is a scan itself, a DICOM series.
+    """
     where = parse(place)
     store = store_of(where)
     if where.name and not place.endswith("/") and store.stat(where) is not None:
@@ -31,7 +34,10 @@ def named_scans(place: str) -> list[tuple[str, str]]:
         names = [name for name in cases_of(store.names(base)) if fits.match(name.rstrip("/"))]
         missing = f"{place} matches no scan"
     else:
-        base, names = where, list(cases_of(store.names(where)))
+        listed = list(store.names(where))
+        base, names = where, list(cases_of(listed))
+        if folder_of_files and listed and not any(name.lower().endswith(SCANS) for name in listed):
+            return [(where.name, f"{place.rstrip('/')}/")]
         missing = f"{place} contains no scans"
     if not names:
         raise InputError(f"{missing}: no {FORMAT_NAMES} file, no .zip and no folder of DICOM files")

@@ -7,9 +7,11 @@ checksum.  Permanent, never tried again: 403, 404, no such bucket, no credential
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
+from weakref import WeakSet
 
 from mona_infer.errors import InputError, MonaError
 
@@ -29,6 +31,14 @@ TRANSIENT_CODES = {
     "ThrottlingException",
     "XAmzContentSHA256Mismatch",
 }
+# botocore's own errors that pass; its others are of settings and arguments
+PASSING = {
+    "HTTPClientError",
+    "ConnectionError",
+    "IncompleteReadError",
+    "ResponseStreamingError",
+    "FlexibleChecksumError",
+}
 ADDRESS = "check the address (AWS_ENDPOINT_URL) and the network"
 DENIED = (
     "check the credentials and the policy of the bucket; without the right to list, absent objects look like this too"
@@ -36,6 +46,7 @@ DENIED = (
 
 T = TypeVar("T")
 _jitter = random.Random()
+_given_up: WeakSet[threading.Thread] = WeakSet()
 _answered: set[str] = set()  # schemes of which a store has answered this process
 
 
@@ -63,10 +74,23 @@ def patiently(request: Callable[[], T], what: str, place: object) -> T:
             if failures >= allowed or time.monotonic() - begun + wait > LONGEST:
                 tried = f"{failures} attempts in {time.monotonic() - begun:.0f} s"
                 raise InputError(f"{place} cannot be {what}, after {tried}: {reason(error)}") from error
-            time.sleep(wait)
+            _sleep(wait, place, what)
         else:
             _answered.add(scheme)
             return result
+
+
+def give_up(thread: threading.Thread) -> None:
+    """What this thread asks of a store is no longer wanted: it stops waiting."""
+    _given_up.add(thread)
+
+
+def _sleep(wait: float, place: object, what: str) -> None:
+    until = time.monotonic() + wait
+    while (left := until - time.monotonic()) > 0:
+        if threading.current_thread() in _given_up:
+            raise InputError(f"{place} was not {what}: interrupted")
+        time.sleep(min(left, 0.2))
 
 
 def is_transient(error: BaseException) -> bool:
@@ -81,8 +105,8 @@ def is_transient(error: BaseException) -> bool:
     ):
         return False
     names = {kind.__name__ for kind in type(error).__mro__}
-    if "BotoCoreError" in names:  # the others are of settings and arguments: no credentials, no such profile
-        return bool(names & {"HTTPClientError", "ConnectionError", "IncompleteReadError", "ResponseStreamingError"})
+    if "BotoCoreError" in names:
+        return bool(names & PASSING)
     return isinstance(error, OSError | EOFError) or bool(
         names & {"ClientError", "ResponseParserError", "FSTimeoutError"}
     )
@@ -110,6 +134,8 @@ def reason(error: BaseException) -> str:
         return "no credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
     if kinds & {"EndpointConnectionError", "ConnectTimeoutError", "ConnectionRefusedError", "ClientConnectorError"}:
         return f"the store cannot be reached; {ADDRESS}"
+    if "FlexibleChecksumError" in kinds:
+        return "what arrived has another checksum than the store tells"
     if isinstance(error, Incomplete):
         return str(error)
     if isinstance(error, OSError) and error.strerror:
@@ -131,7 +157,7 @@ def http_status(error: BaseException) -> int:
     return found if isinstance(found, int) else 0
 
 
-def _answers(error: BaseException) -> Iterator[dict]:
+def _answers(error: BaseException) -> Iterator[dict[str, Any]]:
     """s3fs gives failures an exception of Python, and keeps botocore's as the cause."""
     seen: BaseException | None = error
     while seen is not None:

@@ -20,7 +20,7 @@ from mona_infer.io.remote.retry import Incomplete, code, is_absent, patiently
 from mona_infer.io.remote.stores import Ranged, Stat
 
 PART = 64 << 20  # bytes
-CONNECT, SILENCE = 10, 60  # seconds to connect, and without a byte
+CONNECT, SILENCE = 10, 30  # seconds to connect, and without a byte
 LEFT_BEHIND = timedelta(days=1)  # an older unfinished upload of the same object is of a killed process
 
 

@@ -10,6 +10,7 @@ pytest.importorskip("s3fs")
 pytest.importorskip("moto")
 
 from helpers.faulty_store import BUCKET, store
+
 from mona_infer.errors import InputError
 from mona_infer.io import remote
 from mona_infer.io.remote import retry, s3, stores
@@ -66,7 +67,18 @@ def test_a_listing_gives_what_a_folder_gives(shop, tmp_path):
     """The same names on the disk and in the store are the same cases."""
     from mona_infer.segmenting.jobs import find_jobs
 
-    names = ["a.nii.gz", "a_gt.nii.gz", "p/1", "p/2", "q/r/c.nrrd", "q/r/c_gt.nrrd", "q/x.txt", "z.zip", "k/v.mhd", "k/v.raw"]
+    names = [
+        "a.nii.gz",
+        "a_gt.nii.gz",
+        "p/1",
+        "p/2",
+        "q/r/c.nrrd",
+        "q/r/c_gt.nrrd",
+        "q/x.txt",
+        "z.zip",
+        "k/v.mhd",
+        "k/v.raw",
+    ]
     for name in names:
         path = tmp_path / "scans" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +89,7 @@ def test_a_listing_gives_what_a_folder_gives(shop, tmp_path):
     patterned = remote.named_scans(f"s3://{BUCKET}/sc*/**/*.nrrd")
     assert patterned == [("scans/q/r/c", f"{SCANS}/q/r/c.nrrd")]
     assert remote.find_scans(f"{SCANS}/a.nii.gz") == [f"{SCANS}/a.nii.gz"]
-    with pytest.raises(InputError, match="contains no scans"):
+    with pytest.raises(InputError, match=r"contains no scans"):
         remote.find_scans(f"s3://{BUCKET}/nothing")
 
 
@@ -112,7 +124,7 @@ def test_half_of_the_answers_fail_and_nothing_is_lost(shop, tmp_path, monkeypatc
         remote.publish(path, f"s3://{BUCKET}/masks/{path.name}")
     assert remote.names_in(f"s3://{BUCKET}/masks/") == set(scans)
     assert all(shop.get(f"masks/{name}") == data for name, data in scans.items())
-    assert set(shop.faults.failed) == set(("500", "503", "proxy", "lost", "reset", "cut", "short", "flipped"))
+    assert set(shop.faults.failed) == {"500", "503", "proxy", "lost", "reset", "cut", "short", "flipped"}
     assert shop.faults.failed.total() > 0.4 * shop.faults.asked
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(scans)
 
@@ -128,16 +140,20 @@ def test_a_large_mask_goes_in_parts_and_none_is_left_behind(shop, tmp_path, monk
     # The second part is never accepted: nothing gets the name, and the first part is given up.
     shop.faults.share = 0
     shop.faults.rule = lambda method, path, query: "500" if "partNumber=2" in query else None
-    with pytest.raises(InputError, match=r"other.nii cannot be written, after 20 attempts in \d+ s: the store answered 500"):
+    with pytest.raises(
+        InputError, match=r"other.nii cannot be written, after 20 attempts in \d+ s: the store answered 500"
+    ):
         remote.publish(path, f"s3://{BUCKET}/other.nii")
     assert shop.keys("other") == []
     assert not shop.unfinished()
     # An upload that a killed process has left is given up by the next of the same object, once it is old.
     shop.faults.rule = None
     shop.s3.create_multipart_upload(Bucket=BUCKET, Key="mask.nii")
+    age = s3.datetime.now(s3.UTC) - shop.unfinished()[0]["Initiated"]  # moto's clock stands still
+    monkeypatch.setattr(s3, "LEFT_BEHIND", age + s3.timedelta(hours=1))
     remote.publish(path, f"s3://{BUCKET}/mask.nii")
     assert len(shop.unfinished()) == 1  # it may be of a process that still runs
-    monkeypatch.setattr(s3, "LEFT_BEHIND", s3.timedelta(seconds=-5))
+    monkeypatch.setattr(s3, "LEFT_BEHIND", s3.timedelta(hours=1))
     remote.publish(path, f"s3://{BUCKET}/mask.nii")
     assert not shop.unfinished()
 
@@ -146,7 +162,7 @@ def test_a_mask_whose_store_never_answers_is_not_there(shop, tmp_path):
     path = tmp_path / "m.nii"
     path.write_bytes(b"mask")
     shop.faults.rule = lambda method, *_: "503" if method == "PUT" else None
-    with pytest.raises(InputError, match="after 20 attempts in .* s: the store answered 503 SlowDown"):
+    with pytest.raises(InputError, match=r"after 20 attempts in .* s: the store answered 503 SlowDown"):
         remote.publish(path, f"s3://{BUCKET}/masks/m.nii")
     assert shop.keys() == []
 
@@ -162,10 +178,10 @@ def test_permanent_failures_are_told_at_once(shop, tmp_path):
             remote.fetch(place, tmp_path)
         assert shop.faults.asked - before <= 2
         assert not list(tmp_path.iterdir())
-    with pytest.raises(InputError, match="no-such-bucket/x cannot be listed: there is no such bucket"):
+    with pytest.raises(InputError, match=r"no-such-bucket/x cannot be listed: there is no such bucket"):
         remote.names_in("s3://no-such-bucket/x")
-    with pytest.raises(InputError, match="m.nii cannot be written: there is no such bucket"):
-        remote.publish(__file__ and _file(tmp_path), "s3://no-such-bucket/m.nii")
+    with pytest.raises(InputError, match=r"m.nii cannot be written: there is no such bucket"):
+        remote.publish(_file(tmp_path), "s3://no-such-bucket/m.nii")
 
 
 def _file(folder):
@@ -190,7 +206,7 @@ def test_without_permission(shop, tmp_path, monkeypatch):
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     _forget_sessions()
-    with pytest.raises(InputError, match="no credentials were found; set AWS_ACCESS_KEY_ID"):
+    with pytest.raises(InputError, match=r"no credentials were found; set AWS_ACCESS_KEY_ID"):
         remote.fetch(f"{SCANS}/a.nii", tmp_path)
 
 
@@ -210,7 +226,7 @@ def test_an_object_that_vanishes_while_it_is_read(shop, tmp_path, monkeypatch):
             shop.s3.delete_object(Bucket=BUCKET, Key="scans/a.nii")
 
     shop.faults.rule = vanish
-    with pytest.raises(InputError, match="a.nii cannot be read: it does not exist .any more."):
+    with pytest.raises(InputError, match=r"a.nii cannot be read: it does not exist .any more."):
         remote.fetch(f"{SCANS}/a.nii", tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -235,16 +251,30 @@ def test_a_body_that_is_not_the_object(shop, tmp_path, kind):
     """Always: a file that is not what the store said it holds never gets its name."""
     shop.put("scans/a.nii", bytes(range(256)) * 40)
     shop.faults.rule = lambda method, path, query: kind if method == "GET" else None
-    if kind == "flipped":  # the same bytes twice, with a tag that is another: then the tag is not a checksum
-        assert len(remote.fetch(f"{SCANS}/a.nii", tmp_path).read_bytes()) == 10240
-        return
     with pytest.raises(InputError, match=r"a.nii cannot be read, after 20 attempts"):
         remote.fetch(f"{SCANS}/a.nii", tmp_path)
     assert not list(tmp_path.iterdir())
 
 
+def test_a_tag_that_is_no_checksum(shop, tmp_path):
+    """Some stores have tags of their own: twice the same bytes are then the object."""
+    remote.publish(_file(tmp_path), f"{SCANS}/m.nii")  # without a checksum of Amazon's newer kind
+    shop.faults.rule = lambda method, path, query: "flipped" if method == "GET" else None
+    assert remote.fetch(f"{SCANS}/m.nii", tmp_path / "back").read_bytes() == b"lask"
+    assert len([r for r in shop.faults.requests if r[0] == "GET"]) == 2
+
+
 @pytest.mark.parametrize(
-    "name", ["with space.nii", "prozent %41 100%.nii", "Süß 心臓 é.nii", "a+b&c=d?e#f.nii", "x::file:___etc_passwd.nii", "q?versionId=7.nii", "[1]*.nii"]
+    "name",
+    [
+        "with space.nii",
+        "prozent %41 100%.nii",
+        "Süß 心臓 é.nii",
+        "a+b&c=d?e#f.nii",
+        "x::file:___etc_passwd.nii",
+        "q?versionId=7.nii",
+        "[1]*.nii",
+    ],
 )
 def test_odd_names(shop, tmp_path, name):
     shop.put(f"scans/{name}", name.encode())
@@ -265,9 +295,9 @@ def test_names_that_would_lead_out_of_the_folder(shop, tmp_path):
     places = remote.find_scans(SCANS)
     assert places == [f"{SCANS}/../x.nii", f"{SCANS}/ok.nii"]  # listed, so that it is told as bad
     for place in [places[0], f"{SCANS}/..", f"{SCANS}/a\\..\\b.nii", f"{SCANS}/a\0b.nii", f"{SCANS}/{'n' * 300}.nii"]:
-        with pytest.raises(InputError, match="rename the object"):
+        with pytest.raises(InputError, match=r"rename the object"):
             remote.fetch(place, inside)
-    with pytest.raises(InputError, match="never followed"):
+    with pytest.raises(InputError, match=r"never followed"):
         remote.publish(_file(inside), f"{SCANS}/../x.nii")
     assert [p.name for p in tmp_path.rglob("*")] == ["inside", "m.nii"]
 
@@ -298,9 +328,9 @@ def test_scans_in_a_zip(shop, tmp_path, outer):
     into = tmp_path / "into"
     for place, name in zip(places[1:], sorted(data)[1:], strict=True):
         assert remote.fetch(place, into).read_bytes() == data[name]
-    with pytest.raises(InputError, match="never followed"):
+    with pytest.raises(InputError, match=r"never followed"):
         remote.fetch(places[0], into)
-    with pytest.raises(InputError, match="zips are for reading"):
+    with pytest.raises(InputError, match=r"zips are for reading"):
         remote.publish(_file(tmp_path), f"zip://x.nii::{where}")
 
 
@@ -316,7 +346,7 @@ def test_another_store_of_fsspec(tmp_path):
 def test_a_store_whose_package_is_missing():
     from mona_infer.errors import MissingPart
 
-    with pytest.raises(MissingPart, match="gs:// needs gcsfs that is not installed; run: .* -m pip install .gcsfs"):
+    with pytest.raises(MissingPart, match=r"gs:// needs gcsfs that is not installed; run: .* -m pip install .gcsfs"):
         remote.exists("gs://bucket/a.nii")
-    with pytest.raises(InputError, match="nowhere:// is not a store that fsspec knows"):
+    with pytest.raises(InputError, match=r"nowhere:// is not a store that fsspec knows"):
         remote.exists("nowhere://a.nii")

@@ -1,0 +1,89 @@
+"""Cohorts whose scans, or whose masks, or both, are in a store: `s3://bucket/scans`, `zip://::s3://bucket/scans.zip`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from mona_infer.errors import InputError
+from mona_infer.io.formats import SEG, WRITTEN
+from mona_infer.io.remote import exists, is_remote, named_scans, names_in
+from mona_infer.io.remote.place import parse
+from mona_infer.segmenting.jobs import Job, mask_suffix
+
+
+def find_jobs(place: str, out: str, reference: Path | None = None, format: str | None = None) -> tuple[list[Job], bool]:
+    """As `find_cohort`, where SCAN, or --out, or both may be in a store.
+
+    A job's scan and out are then names, not files; where they are is its `source` and `target`.
+    """
+    if is_remote(out) and parse(out).scheme == "zip":
+        raise InputError(f"{out} cannot be written: zips are for reading; give a folder or a store")
+    if not is_remote(place):
+        return _with_targets(place, out, reference, format)
+    single = out.lower().endswith((*WRITTEN, SEG))
+    if reference is not None:
+        raise InputError(f"--reference cannot be used with {place}; segment first, then use `mona evaluate`")
+    suffix = mask_suffix(format)
+    if is_remote(out) and _inside(out, place) and not single:
+        raise InputError(f"{out} is inside {place}, so masks would be mistaken for scans; choose another --out")
+    scans = named_scans(place, folder_of_files=single)
+    if len(scans) == 1 and scans[0][1].rstrip("/") == place.rstrip("/"):
+        if not single:
+            raise InputError(
+                f"{out}: a mask must end in .nii.gz, .nii, .nrrd or .seg.nrrd (or .dcm, for a DICOM series)"
+            )
+        if format and not out.endswith(suffix):
+            raise InputError(f"--format {format} contradicts --out {out}; --format is for a folder of scans")
+        name, source = scans[0]
+        if out == place:
+            raise InputError(f"{out} is the scan itself; give the mask another name")
+        return [_job(name, source, out)], False
+    if single:
+        raise InputError(f"{place} holds {len(scans)} scans but {out} names a single mask; give --out a folder")
+    return [_job(name, source, f"{out.rstrip('/')}/{_harmless(name)}{suffix}") for name, source in scans], True
+
+
+def without_mask(jobs: list[Job], out: str) -> list[Job]:
+    """The jobs that have no mask yet: those of a folder in a store are told from one listing."""
+    if not is_remote(out):
+        return [job for job in jobs if not job.out.exists()]
+    if len(jobs) == 1 and jobs[0].target == out:
+        return [] if exists(out) else jobs
+    there = names_in(out)
+    base = out.rstrip("/") + "/"
+    return [job for job in jobs if job.target.removeprefix(base) not in there]
+
+
+def has_mask(job: Job) -> bool:
+    return exists(job.target) if job.target else job.out.exists()
+
+
+def _with_targets(scan: str, out: str, reference: Path | None, format: str | None) -> tuple[list[Job], bool]:
+    """Local scans, masks in a store: each under the name that it would have in a folder."""
+    from mona_infer.cohort.listing import find_cohort
+
+    if not is_remote(out):
+        return find_cohort(scan, Path(out), reference, format)
+    folder = Path("masks")  # stands for `out` while names are made; nothing is written there
+    single = out.lower().endswith((*WRITTEN, SEG))
+    given = folder / parse(out).name if single else folder / "of"
+    jobs, many = find_cohort(scan, given, reference, format)
+    if not many:
+        return [replace(job, target=out) for job in jobs], False
+    base = out.rstrip("/")
+    return [replace(job, target=f"{base}/{job.out.relative_to(given).as_posix()}") for job in jobs], True
+
+
+def _job(name: str, source: str, out: str) -> Job:
+    target = out if is_remote(out) else ""
+    return Job(name, Path(parse(source).path), Path(parse(out).path if target else out), source=source, target=target)
+
+
+def _harmless(name: str) -> str:
+    """A case whose name would lead out of --out is refused when it is read; its mask has no such name even so."""
+    return "/".join("__" if part in (".", "..", "") else part for part in name.split("/"))
+
+
+def _inside(out: str, scans: str) -> bool:
+    return f"{out.rstrip('/')}/".startswith(f"{scans.rstrip('/')}/")
