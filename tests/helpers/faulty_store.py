@@ -17,7 +17,7 @@ KINDS = ("500", "503", "proxy", "lost", "reset", "cut", "short", "flipped")
 
 
 class Faulty:
-    """A WSGI application around another: `share` of its answers fail, half of them after the request was carried out."""
+    """A WSGI application around another: `share` of its answers fail, many after the request was carried out."""
 
     def __init__(self, app, seed=0, share=0.0):
         self.app, self.share, self.rule = app, share, None
