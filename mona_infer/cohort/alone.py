@@ -63,7 +63,10 @@ class _Child:
         self._pipe, theirs = Pipe()
         with theirs:
             words = [sys.executable, "-m", __name__, str(theirs.fileno())]
-            self._process = subprocess.Popen(words, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+            # in a session of its own: Ctrl-C must not look like the end of a bad scan
+            self._process = subprocess.Popen(
+                words, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
+            )
         self._pipe.send((settings, jobs, threads))
         self.end = "unknown"  # why it ended
 

@@ -22,6 +22,7 @@ class Job:
     reference: Path | None = None
     page: Path | None = None
     back: str = ""  # from the page to that of all cases
+    record: Path | None = None  # its report as JSON, for a summary that later commands complete
 
 
 def find_jobs(
