@@ -64,13 +64,21 @@ def workers_of(process: int) -> list[int]:
     return found
 
 
-def segment(scans: Path, out: Path, *options: str, kills: int = 0, pause: float = 0.0, seed: int = 0) -> Run:
+def segment(
+    scans: Path,
+    out: Path,
+    *options: str,
+    kills: int = 0,
+    pause: float = 0.0,
+    seed: int = 0,
+    env: dict[str, str] | None = None,
+) -> Run:
     """`mona segment`, and so many SIGKILLs for its workers, `pause` seconds apart on average, once there is a mask."""
     dice, done = random.Random(seed), 0
     words = [str(MONA), "segment", str(scans), "--out", str(out), *options]
     with tempfile.TemporaryFile("w+") as told:
         start = time.perf_counter()
-        process = subprocess.Popen(words, stdout=told, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(words, stdout=told, stderr=subprocess.STDOUT, env=env)
         strike = 0.0
         while (ended := os.wait4(process.pid, os.WNOHANG))[0] == 0:
             if done < kills and any(out.glob("*.nii.gz")):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +15,9 @@ from mona_infer.errors import CheckFailed, InputError, MonaError
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from mona_infer.cohort.run import Cohort
     from mona_infer.models.file import Model
     from mona_infer.segmenter import Segmenter
     from mona_infer.segmenting.jobs import Job
-    from mona_infer.segmenting.outputs import Options
     from mona_infer.segmenting.report import CaseReport
 
 
@@ -74,6 +71,9 @@ def segment(
     ),
     num_parts: int | None = typer.Option(None, "--num-parts", min=1, metavar="N", help="Split a cohort into N parts"),
     part: int | None = typer.Option(None, "--part", min=0, metavar="K", help="and segment this one, from 0."),
+    summary: Path | None = typer.Option(
+        None, metavar="FILE", help="Of a cohort: a .csv or .parquet table of volumes and warnings, a row for each scan."
+    ),
     json_path: str | None = typer.Option(None, "--json", metavar="[FILE]", help="Write one JSON object."),
 ) -> None:
     """Segment a scan, or every scan in a folder, with an exported model.
@@ -82,6 +82,7 @@ def segment(
     skipped.
     """
     sealed_later = _read_model(model)
+    from mona_infer.cli.cohorts import cohort_on, on_cluster, with_records, write_summary_of
     from mona_infer.cohort.parts import check_parts, part_of
     from mona_infer.cohort.remote import find_jobs, without_mask
     from mona_infer.cohort.staged import run
@@ -99,21 +100,26 @@ def segment(
     if num_parts is not None and not folder:
         raise InputError("--num-parts splits a cohort; give a folder, a list or a pattern of scans")
     jobs = part_of(jobs, num_parts, part)
+    if not jobs:  # an array may have more jobs than there are scans
+        typer.echo(f"part {part} of {num_parts} has no scans", err=json_path == "-")
+        return
+    if summary is not None:
+        jobs = with_records(jobs, out, summary, folder=folder)
     if page is not None:
         from mona_infer.cli.pages import with_pages
 
         jobs = with_pages(jobs, page, folder=folder)
     todo = jobs if overwrite else without_mask(jobs, out)
-    cohort = _cohort(cluster, slurm, folder=folder, preview=preview, threads=threads, ram=ram)
+    cohort = cohort_on(cluster, slurm, folder=folder, preview=preview, threads=threads, ram=ram)
     if not todo and not folder:
         raise InputError(f"{out} exists already; --overwrite replaces it")
     json_file = Path(json_path) if json_path and json_path != "-" else None
     masks = Path(out) if folder and not stored else None
-    _check_outputs(jobs, [stats, preview, page, json_file], [masks, probabilities])
+    _check_outputs(jobs, [stats, preview, page, summary, json_file], [masks, probabilities])
     sealed, quiet = sealed_later.result(), json_path == "-"
     if sealed.card is not None:
         typer.echo(sealed.card.describe(), err=quiet)
-    setup = _Setup(sealed, engine, quiet, threads, tta=tta, largest=largest, batch=batch, max_ram=ram)
+    setup = Setup(sealed, engine, quiet, threads, tta=tta, largest=largest, batch=batch, max_ram=ram)
     options = Options(
         frame=None if frame in (None, "all") else int(frame or 0),
         every_frame=frame == "all",
@@ -129,7 +135,7 @@ def segment(
     if not todo:
         found: Iterator[tuple[CaseReport, Any]] = iter(())
     elif cohort is not None:
-        found = _on_cluster(cohort, todo, setup, options, overwrite=overwrite)
+        found = on_cluster(cohort, todo, setup, options, overwrite=overwrite)
     else:
         found = run(todo, sealed, options, setup.segmenter, folder=folder, max_ram=ram)
     for case, rows in found:
@@ -151,6 +157,9 @@ def segment(
         write_all_cases(page, jobs, todo, cases, sealed, options, Path(scan))
     if page is not None and (folder or done):
         written.append(str(page))
+    if summary is not None:
+        write_summary_of(summary, cases, [job for job in jobs if job.name not in left], sealed)
+        written.append(str(summary))
     _write(report, [stats, json_file], preview, pictures, sealed, written)
     if quiet:
         typer.echo(json.dumps(report, indent=1))
@@ -208,7 +217,7 @@ def _bundled(model: Model) -> dict[str, str]:
     return {} if model.card is None else {"name": model.card.name, "licence": model.card.licence}
 
 
-class _Setup:
+class Setup:
     """Starts the engine when the pipeline asks for it, and then says which one it is."""
 
     def __init__(self, model: Model, engine: str, quiet: bool, threads: int, **options: Any) -> None:
@@ -227,33 +236,6 @@ class _Setup:
         self.description = f"{self.model.label} ({self.model.precision}) on {engine}"
         if not self.quiet:
             typer.echo(f"model {self.description}")
-
-
-def _cohort(
-    cluster: str | None, slurm: list[str], *, folder: bool, preview: Path | None, threads: int, ram: int
-) -> Cohort | None:
-    """The cluster to use, if one is named; nothing is started yet."""
-    if cluster is None:
-        if slurm:
-            raise InputError("--slurm sets what jobs of --cluster slurm ask for; add --cluster slurm:N")
-        return None
-    if not folder:
-        raise InputError("--cluster spreads a cohort over workers; give a folder, a list or a pattern of scans")
-    if preview is not None:
-        raise InputError("--preview draws what this process has segmented; with --cluster, use --page")
-    from mona_infer.cohort.run import Cohort
-
-    return Cohort(cluster, slurm, threads=threads, max_ram=ram)
-
-
-def _on_cluster(
-    cohort: Cohort, todo: list[Job], setup: _Setup, options: Options, *, overwrite: bool
-) -> Iterator[tuple[CaseReport, Any]]:
-    from mona_infer.cohort.settings import Settings
-
-    settings = Settings(setup.model, setup.engine, options, cohort.of_worker(setup.options), setup.threads, overwrite)
-    with closing(cohort.run(todo, settings, setup.describe)) as reports:
-        yield from ((report, []) for report in reports)
 
 
 def _print_case(case: CaseReport, *, quiet: bool) -> None:

@@ -46,9 +46,7 @@ def each_alone(
             job = left.pop(0)
             clear_temporary(job)
             place = job.source or str(job.scan)
-            yield CaseReport(
-                job.name, str(job.scan), error=f"{job.scan}: {child.end}; the other scans are not affected"
-            )
+            yield CaseReport(job.name, place, error=f"{place}: {child.end}; the other scans are not affected")
 
 
 def clear_temporary(job: Job) -> None:
@@ -66,7 +64,10 @@ class _Child:
         self._pipe, theirs = Pipe()
         with theirs:
             words = [sys.executable, "-m", __name__, str(theirs.fileno())]
-            self._process = subprocess.Popen(words, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+            # in a session of its own: Ctrl-C must not look like the end of a bad scan
+            self._process = subprocess.Popen(
+                words, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
+            )
         self._pipe.send((settings, jobs, threads))
         self.end = "unknown"  # why it ended
 

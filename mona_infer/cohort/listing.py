@@ -45,7 +45,7 @@ def matched(pattern: str, out: Path) -> list[tuple[str, Path]]:
     base = Path(*parts[: next(n for n, part in enumerate(parts) if glob.has_magic(part))])
     if "**" in parts and out.resolve().is_relative_to(base.resolve()):
         raise InputError(f"{out} is inside {base}, so masks would be mistaken for scans; choose another --out")
-    found = [Path(match) for match in sorted(glob.glob(pattern, recursive=True))]
+    found = sorted(Path(match) for match in glob.glob(pattern, recursive=True))  # noqa: PTH207  Path.glob is relative
     scans = [path for path in found if path.is_dir() or path.name.lower().endswith((*CASES, ".zip"))]
     if not scans:
         raise InputError(f"{pattern} matches no scan: no {FORMAT_NAMES} file, no .zip and no folder of DICOM files")

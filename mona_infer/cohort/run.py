@@ -1,4 +1,4 @@
-"""A cohort through a cluster: tasks of about twenty scans, each scan of a lost one tried again, none blamed for another.
+"""A cohort through a cluster: tasks of about twenty scans, those of a lost one tried again one by one.
 
 Dask counts a lost worker against every task that was on it (`allowed-failures`), so its counting is switched off, and
 whatever was on a lost worker comes back here.  Its scans are then segmented one by one in a process that the worker
@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import queue
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,14 +50,19 @@ class Cohort:
         """The options of a Segmenter as one worker gets them."""
         return made | {"max_ram": memory_of_worker(self.place, self.max_ram) if self.max_ram else 0}
 
-    def run(self, jobs: list[Job], settings: Settings, describe: Callable[[str], None]) -> Iterator[CaseReport]:
+    def run(
+        self, jobs: list[Job], settings: Settings, describe: Callable[[str], None]
+    ) -> Generator[CaseReport, None, None]:
         """A report for each scan, in the order in which tasks end."""
         with connected(self.place, self.slurm, threads=self.threads, max_ram=self.max_ram) as client:
-            yield from _Driver(client, settings, describe).run(jobs)
+            yield from _Driver(client, settings, describe, same_terminal=self.place.kind == "local").run(jobs)
 
 
 class _Driver:
-    def __init__(self, client: Any, settings: Settings, describe: Callable[[str], None]) -> None:
+    def __init__(
+        self, client: Any, settings: Settings, describe: Callable[[str], None], *, same_terminal: bool
+    ) -> None:
+        self.same_terminal = same_terminal
         self.client, self.settings, self.describe = client, settings, describe
         self.engine = ""
         self._ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -68,7 +73,7 @@ class _Driver:
         from mona_infer.cohort.plugin import Command
 
         self.client.wait_for_workers(1)
-        command = Command(self.settings)
+        command = Command(self.settings, same_terminal=self.same_terminal)
         self.client.register_plugin(command)
         size = max(1, min(SCANS, len(jobs) // (WAITING * 2 * self._workers())))
         waiting = deque(_Task(jobs[n : n + size]) for n in range(0, len(jobs), size))
@@ -112,8 +117,8 @@ class _Driver:
         if future.status == "finished":
             try:
                 answer = future.result()
-            except Exception as error:  # its worker was lost after it had finished
-                return self._try_again(item, waiting, error)
+            except Exception:  # its worker was lost after it had finished
+                return self._try_again(item, waiting)
             if answer.engine and not self.engine:
                 self.engine = answer.engine
                 self.describe(answer.engine)
@@ -122,10 +127,10 @@ class _Driver:
             raise CheckFailed("the Dask scheduler was lost; masks that are written stay, so repeat the command")
         error = future.exception()
         if isinstance(error, KilledWorker):
-            return self._try_again(item, waiting, error)
+            return self._try_again(item, waiting)
         raise error
 
-    def _try_again(self, item: _Task, waiting: deque[_Task], error: Exception) -> list[CaseReport]:
+    def _try_again(self, item: _Task, waiting: deque[_Task]) -> list[CaseReport]:
         if not item.careful:
             waiting.append(_Task(item.jobs, careful=True))
         elif len(item.jobs) > 1:

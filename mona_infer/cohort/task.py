@@ -6,11 +6,11 @@ A worker that is lost has therefore lost nothing but time: whoever gets its scan
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
 
+from mona_infer.cohort.kept import of_mask
 from mona_infer.cohort.remote import has_mask
 from mona_infer.cohort.settings import Settings
 from mona_infer.cohort.staged import run
@@ -39,6 +39,7 @@ class Done:
 class _Command:
     settings: Settings
     threads: int  # of the worker
+    memory: int  # bytes that it may hold; 0: no limit
     made: Segmenter | None = None
 
     def segmenter(self) -> Segmenter:
@@ -48,9 +49,9 @@ class _Command:
         return self.made
 
 
-def arrive(settings: Settings, threads: int) -> None:
+def arrive(settings: Settings, threads: int, memory: int) -> None:
     """A worker hears of a command."""
-    _commands[settings.key] = _Command(settings, threads)
+    _commands[settings.key] = _Command(settings, threads, memory)
 
 
 def leave(key: str) -> None:
@@ -73,15 +74,21 @@ def segment_jobs(key: str, jobs: list[Job], careful: bool) -> Done:
         if careful:
             from mona_infer.cohort.alone import each_alone
 
-            return Done(list(each_alone(command.settings, jobs, command.threads, lambda: key in _stopped)))
+            alone = each_alone(command.settings, jobs, command.threads, lambda: key in _stopped, command.memory)
+            return Done(list(alone))
         reports = list(in_order(command.settings, jobs, command.segmenter, lambda: key in _stopped, fresh=True))
         return Done(reports, command.made.engine.description if command.made else "")
 
 
 def in_order(
-    settings: Settings, jobs: list[Job], start: Any, stopped: Any, *, fresh: bool = False
+    settings: Settings,
+    jobs: list[Job],
+    start: Callable[[], Segmenter],
+    stopped: Callable[[], bool],
+    *,
+    fresh: bool = False,
 ) -> Iterator[CaseReport]:
-    """Reports of the scans that have no mask yet, and of the others what their masks tell.
+    """Reports of the scans that have a mask already, then of the others.
 
     `fresh`: no worker had these jobs before, so a store need not be asked again what its listing has told.
     """
@@ -90,17 +97,15 @@ def in_order(
         if stopped():
             raise Stopped
 
-    kept = [job for job in jobs if not (settings.overwrite or (fresh and job.target)) and has_mask(job)]
-    yield from map(of_mask, kept)
-    todo = [job for job in jobs if job not in kept]
-    cases = run(todo, settings.model, settings.options, start, folder=True,
-                max_ram=settings.made.get("max_ram", 0), progress=progress)  # fmt: skip
-    with closing(cases) if todo else closing(iter(())) as cases:  # type: ignore[type-var]
+    there = {job.name for job in jobs if not (settings.overwrite or (fresh and job.target)) and has_mask(job)}
+    yield from (of_mask(job, settings.model.task.classes[1:]) for job in jobs if job.name in there)
+    todo = [job for job in jobs if job.name not in there]
+    if not todo:
+        return
+    max_ram = settings.made.get("max_ram", 0)
+    cases = run(todo, settings.model, settings.options, start, folder=True, max_ram=max_ram, progress=progress)
+    with closing(cases):  # type: ignore[type-var]
         for report, _ in cases:
             if stopped():
                 raise Stopped
             yield report
-
-
-def of_mask(job: Job) -> CaseReport:
-    return CaseReport(job.name, job.source or str(job.scan), job.target or str(job.out))

@@ -24,6 +24,7 @@ class Job:
     back: str = ""  # from the page to that of all cases
     source: str = ""  # where the scan is, if it is in a store; `scan` is then only its name
     target: str = ""  # and where the mask goes
+    record: Path | None = None  # its report as JSON, for a summary that later commands complete
 
 
 def find_jobs(

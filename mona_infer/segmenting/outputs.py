@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mona_infer.io.atomic import write_text
 from mona_infer.io.dicom.frame_times import interval
 from mona_infer.io.formats import SEG
 from mona_infer.io.nifti import nifti_writer
@@ -170,6 +172,8 @@ class Output:
                 if len(self._report.frames) > 1:
                     self._report.cine = heartbeat(self._report.frames)
                 self._write_page()
+                if self.job.record is not None:
+                    write_text(self.job.record, json.dumps(self._report.to_json()) + "\n")
                 self._files.close()
                 if self._seg is not None:
                     from mona_infer.io.dicom.segmentation.write import write_seg
@@ -183,6 +187,8 @@ class Output:
                 self._error = error
                 if self._page is not None and self.job.page is not None:
                     self.job.page.unlink(missing_ok=True)  # a page says that there is a mask
+                if self.job.record is not None:
+                    self.job.record.unlink(missing_ok=True)
         if self._error is not None:
             raise self._error
         if len(self._report.frames) == 1:

@@ -33,6 +33,16 @@ class FrameReport:
             report["scores"] = {name: asdict(score) for name, score in self.scores.items()}
         return report
 
+    @classmethod
+    def from_json(cls, report: dict[str, Any]) -> FrameReport:
+        from mona_infer.evaluation.metrics import Score
+
+        scores = report.get("scores")
+        return cls(
+            {name: ClassReport(**entry) for name, entry in report["classes"].items()},
+            None if scores is None else {name: Score(**entry) for name, entry in scores.items()},
+        )
+
     def describe(self) -> str:
         parts = []
         for name, entry in self.classes.items():
@@ -99,6 +109,16 @@ class CaseReport:
         times = {"frame_times_ms": self.frame_times_ms, "frame_interval_ms": self.frame_interval_ms}
         cine = self.cine.to_json() if self.cine else None
         return report | times | {"frames": [frame.to_json() for frame in self.frames], "cine": cine}
+
+    @classmethod
+    def from_json(cls, report: dict[str, Any]) -> CaseReport:
+        """What `to_json` made of it; not the cine, which follows from the frames."""
+        parts = report.get("frames") or ([report] if "classes" in report else [])
+        plain: dict[str, Any] = {
+            key: report.get(key) for key in ("mask", "error", "frame_times_ms", "frame_interval_ms")
+        }
+        lists: dict[str, Any] = {key: report.get(key, []) for key in ("spacing", "warnings")}
+        return cls(report["case"], report["scan"], frames=[FrameReport.from_json(p) for p in parts], **plain, **lists)
 
     def describe(self) -> str:
         """The line that is printed of it."""
