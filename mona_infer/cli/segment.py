@@ -34,7 +34,7 @@ def segment(
         help="The mask: .nii.gz, .nii, .nrrd or .seg.nrrd; for DICOM also .dcm; for a folder of scans, a folder. "
         "Also in a store: s3://...",
     ),
-    model: Path | None = typer.Option(
+    model: str | None = typer.Option(
         None,
         help="A file, a run's folder, or a name of `mona models`. Default: $MONA_MODEL, else the newest export under "
         "runs/, else the best model that comes with mona.",
@@ -176,11 +176,17 @@ def _read_model(given: Path | str | None) -> Future[Model]:
     """Begin to read the model: its hash is computed while the modules that will use it are imported."""
     from concurrent.futures import ThreadPoolExecutor
 
+    from mona_infer.io.remote.place import is_remote
     from mona_infer.models.file import read_model
     from mona_infer.models.find import find_model
 
     reader = ThreadPoolExecutor(1)
-    reading = reader.submit(lambda: read_model(find_model(given)))
+    if isinstance(given, str) and is_remote(given):
+        from mona_infer.models.fetched import fetched_model
+
+        reading = reader.submit(fetched_model, given)
+    else:
+        reading = reader.submit(lambda: read_model(find_model(given)))
     reader.shutdown(wait=False)
     return reading
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
+from mona_infer.cohort.listing import LISTS, find_cohort, remote_rows
 from mona_infer.errors import InputError
-from mona_infer.io.formats import SEG, WRITTEN
+from mona_infer.io.formats import SEG, WRITTEN, stem_of_name
 from mona_infer.io.remote import exists, is_remote, named_scans, names_in
 from mona_infer.io.remote.place import parse
 from mona_infer.segmenting.jobs import Job, mask_suffix
@@ -19,6 +21,8 @@ def find_jobs(place: str, out: str, reference: Path | None = None, format: str |
     """
     if is_remote(out) and parse(out).scheme == "zip":
         raise InputError(f"{out} cannot be written: zips are for reading; give a folder or a store")
+    if _is_list(place) and (rows := remote_rows(Path(place))):
+        return _listed(place, rows, out, reference, format), True
     if not is_remote(place):
         return _with_targets(place, out, reference, format)
     single = out.lower().endswith((*WRITTEN, SEG))
@@ -44,6 +48,25 @@ def find_jobs(place: str, out: str, reference: Path | None = None, format: str |
     return [_job(name, source, f"{out.rstrip('/')}/{_harmless(name)}{suffix}") for name, source in scans], True
 
 
+def _is_list(place: str) -> bool:
+    return place.lower().endswith(LISTS) and not is_remote(place) and Path(place).is_file()
+
+
+def _listed(place: str, rows: list[tuple[str, str]], out: str, reference: Path | None, format: str | None) -> list[Job]:
+    """Scans in a list are named by a column of it, else by their place below the folder of them all."""
+    if reference is not None or out.lower().endswith((*WRITTEN, SEG)):
+        wrong = f"--reference cannot be used with {place}" if reference else f"{out} names a single mask"
+        raise InputError(f"{wrong}, which lists scans in a store; give --out a folder, then use `mona evaluate`")
+    base = "/".join(os.path.commonprefix([scan.split("/")[:-1] for scan, _ in rows]))
+    jobs: dict[str, Job] = {}
+    for scan, given in rows:
+        name = given or stem_of_name(scan[len(base) :].strip("/"))
+        if name in jobs:
+            raise InputError(f"{jobs[name].source} and {scan} are the same case; keep one")
+        jobs[name] = _job(name, scan, f"{out.rstrip('/')}/{_harmless(name)}{mask_suffix(format)}")
+    return [jobs[name] for name in sorted(jobs)]
+
+
 def without_mask(jobs: list[Job], out: str) -> list[Job]:
     """The jobs that have no mask yet: those of a folder in a store are told from one listing."""
     if not is_remote(out):
@@ -61,11 +84,9 @@ def has_mask(job: Job) -> bool:
 
 def _with_targets(scan: str, out: str, reference: Path | None, format: str | None) -> tuple[list[Job], bool]:
     """Local scans, masks in a store: each under the name that it would have in a folder."""
-    from mona_infer.cohort.listing import find_cohort
-
     if not is_remote(out):
         return find_cohort(scan, Path(out), reference, format)
-    folder = Path("masks")  # stands for `out` while names are made; nothing is written there
+    folder = Path("/.in-a-store")  # stands for `out` while names are made; nothing is written there
     single = out.lower().endswith((*WRITTEN, SEG))
     given = folder / parse(out).name if single else folder / "of"
     jobs, many = find_cohort(scan, given, reference, format)

@@ -7,18 +7,20 @@ its report is there.  A mask is published by the pipeline's writer, while the ne
 from __future__ import annotations
 
 import shutil
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import FrameType
 from typing import Any
 
 from mona_infer.errors import MonaError
 from mona_infer.io.remote import fetch
-from mona_infer.io.remote.retry import give_up
+from mona_infer.io.remote.retry import interrupted
 from mona_infer.models.file import Model
 from mona_infer.segmenter import Segmenter
 from mona_infer.segmenting import pipeline
@@ -38,15 +40,33 @@ def run(
         staged = _Staged(jobs, Path(scratch), folder)
         cases = pipeline.run(staged, model, options, start, folder=folder, **words)
         try:
-            with closing(cases):  # type: ignore[type-var]
+            with _heeding_interrupts(), closing(cases):  # type: ignore[type-var]
                 for report, rows in cases:
                     yield from ((failed, []) for failed in staged.failed_before(report.case))
                     yield staged.settled(report), rows
                 yield from ((failed, []) for failed in staged.failed_before(None))
         except MonaError as error:  # of a single scan
             raise type(error)(staged.in_words_of_places(str(error))) from error
-        finally:
-            staged.stop()
+
+
+@contextmanager
+def _heeding_interrupts() -> Iterator[None]:
+    """Ctrl-C also ends the waiting of the pipeline's threads for a store, which the pipeline itself waits for."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        interrupted.set()
+        before(number, frame)
+
+    interrupted.clear()
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class _Staged(list[Job]):
@@ -58,10 +78,8 @@ class _Staged(list[Job]):
         self._order = {job.name: n for n, job in enumerate(jobs)}
         self._here: dict[str, tuple[Job, Job]] = {}  # by case: the job as given, and as it is here
         self._failed: deque[tuple[int, CaseReport]] = deque()
-        self._reader: threading.Thread | None = None
 
     def __iter__(self) -> Iterator[Job]:
-        self._reader = threading.current_thread()
         for n, job in enumerate(list.__iter__(self)):
             place = self._scratch / str(n)
             try:
@@ -98,11 +116,6 @@ class _Staged(list[Job]):
         for given, here in self._here.values():
             text = _told(text, given, here)
         return text
-
-    def stop(self) -> None:
-        """After an interrupt: nobody waits for a store that does not answer."""
-        if self._reader is not None:
-            give_up(self._reader)
 
 
 def _told(text: str, given: Job, here: Job) -> str:

@@ -121,17 +121,16 @@ def test_mistakes_are_told_in_one_sentence(shop, scan, out, words, monkeypatch):
     """In this process: a command starts slowly, and what is looked at is the sentence."""
     from mona_infer.cohort.remote import find_jobs
     from mona_infer.errors import InputError
+    from mona_infer.io.remote import s3
 
     for name, value in shop.env.items():
         monkeypatch.setenv(name, value)
-    import s3fs
-
-    s3fs.S3FileSystem.clear_instance_cache()
+    s3.connected.cache_clear()
     shop.put("scans/a.nii.gz", b"a")
     shop.put("scans/b.nii.gz", b"b")
     with pytest.raises(InputError, match=words):
         find_jobs(scan, out)
-    s3fs.S3FileSystem.clear_instance_cache()
+    s3.connected.cache_clear()
 
 
 def test_without_the_packages(shop, model, tmp_path):

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
-from weakref import WeakSet
 
 from mona_infer.errors import InputError, MonaError
 
@@ -46,7 +45,7 @@ DENIED = (
 
 T = TypeVar("T")
 _jitter = random.Random()
-_given_up: WeakSet[threading.Thread] = WeakSet()
+interrupted = threading.Event()  # nobody waits any more for a store that does not answer
 _answered: set[str] = set()  # schemes of which a store has answered this process
 
 
@@ -74,23 +73,11 @@ def patiently(request: Callable[[], T], what: str, place: object) -> T:
             if failures >= allowed or time.monotonic() - begun + wait > LONGEST:
                 tried = f"{failures} attempts in {time.monotonic() - begun:.0f} s"
                 raise InputError(f"{place} cannot be {what}, after {tried}: {reason(error)}") from error
-            _sleep(wait, place, what)
+            if interrupted.wait(wait):
+                raise InputError(f"{place} was not {what}: interrupted") from error
         else:
             _answered.add(scheme)
             return result
-
-
-def give_up(thread: threading.Thread) -> None:
-    """What this thread asks of a store is no longer wanted: it stops waiting."""
-    _given_up.add(thread)
-
-
-def _sleep(wait: float, place: object, what: str) -> None:
-    until = time.monotonic() + wait
-    while (left := until - time.monotonic()) > 0:
-        if threading.current_thread() in _given_up:
-            raise InputError(f"{place} was not {what}: interrupted")
-        time.sleep(min(left, 0.2))
 
 
 def is_transient(error: BaseException) -> bool:
@@ -127,6 +114,8 @@ def reason(error: BaseException) -> str:
     if status == 403 or isinstance(error, PermissionError):
         named = f"permission denied ({known})" if known and not known.isdigit() else "permission denied"
         return f"{named}; {DENIED}"
+    if status == 301 or known in ("PermanentRedirect", "AuthorizationHeaderMalformed"):
+        return "the bucket is in another region; set AWS_DEFAULT_REGION to it"
     if known or status:
         return f"the store answered {' '.join(dict.fromkeys(str(part) for part in (status, known) if part))}"
     kinds = {kind.__name__ for kind in type(error).__mro__}

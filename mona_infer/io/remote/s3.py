@@ -11,6 +11,7 @@ import base64
 import hashlib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ class S3(Ranged):
         import s3fs
 
         self.fs: Any = s3fs.S3FileSystem(
+            skip_instance_cache=True,
             use_listings_cache=False,
             cache_regions=False,
             config_kwargs={
@@ -161,6 +163,12 @@ class S3(Ranged):
         for found in listed.get("Uploads", ()):
             if found["Key"] == key and datetime.now(UTC) - found["Initiated"] > LEFT_BEHIND:
                 self._give_up(place, found["UploadId"])
+
+
+@cache
+def connected(process: int) -> S3:
+    """One session for all threads of a process (s3fs would make one for each, which takes half a second)."""
+    return S3()
 
 
 def _stat(answer: dict[str, Any]) -> Stat:

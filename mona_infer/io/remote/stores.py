@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -43,9 +44,9 @@ class Store(Protocol):
 
 def store_of(place: Place) -> Store:
     if place.scheme in ("s3", "s3a"):
-        from mona_infer.io.remote.s3 import S3
+        from mona_infer.io.remote.s3 import connected
 
-        return S3()
+        return connected(os.getpid())
     if place.scheme == "zip":
         from mona_infer.io.remote.zipped import Zipped
 

@@ -33,9 +33,7 @@ def shop(monkeypatch):
 
 
 def _forget_sessions():
-    import s3fs
-
-    s3fs.S3FileSystem.clear_instance_cache()
+    s3.connected.cache_clear()
 
 
 @pytest.mark.parametrize(
