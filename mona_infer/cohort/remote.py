@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,7 +56,11 @@ def _listed(place: str, rows: list[tuple[str, str]], out: str, reference: Path |
     if reference is not None or out.lower().endswith((*WRITTEN, SEG)):
         wrong = f"--reference cannot be used with {place}" if reference else f"{out} names a single mask"
         raise InputError(f"{wrong}, which lists scans in a store; give --out a folder, then use `mona evaluate`")
-    base = "/".join(os.path.commonprefix([scan.split("/")[:-1] for scan, _ in rows]))
+    folders = [scan.split("/")[:-1] for scan, _ in rows]
+    common = folders[0]
+    while any(folder[: len(common)] != common for folder in folders):
+        common = common[:-1]
+    base = "/".join(common)
     jobs: dict[str, Job] = {}
     for scan, given in rows:
         name = given or stem_of_name(scan[len(base) :].strip("/"))
