@@ -1,8 +1,10 @@
 """The real `mona segment` from and to a store, half of whose answers fail."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import nibabel as nib
@@ -17,6 +19,7 @@ from helpers.faulty_store import BUCKET, store
 
 MONA = Path(sys.executable).with_name("mona")
 CASES = 12
+PATIENCE = 120  # seconds for a command to get somewhere, on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -143,3 +146,39 @@ def test_without_the_packages(shop, model, tmp_path):
     )
     assert done.returncode == 3, done.stderr
     assert "this needs s3fs, which is not installed; run: " in done.stderr and 'pip install "s3fs>=' in done.stderr
+
+
+def test_a_list_of_scans_in_a_store(tmp_path):
+    """Nothing is asked of a store while a list is read."""
+    from mona_infer.cohort.remote import find_jobs
+    from mona_infer.errors import InputError
+
+    listed = tmp_path / "list.csv"
+    listed.write_text("scan,case\ns3://b/x/p1/t1.nii.gz,\ns3://b/x/p2/t1.nii.gz,second\ns3://b/x/p3/,\n")
+    jobs, many = find_jobs(str(listed), "s3://b/masks")
+    assert many
+    assert [(job.name, job.source, job.target) for job in jobs] == [
+        ("p1/t1", "s3://b/x/p1/t1.nii.gz", "s3://b/masks/p1/t1.nii.gz"),
+        ("p3", "s3://b/x/p3/", "s3://b/masks/p3.nii.gz"),
+        ("second", "s3://b/x/p2/t1.nii.gz", "s3://b/masks/second.nii.gz"),
+    ]
+    listed.write_text("scan\ns3://b/p1.nii.gz\nhere.nii.gz\n")
+    with pytest.raises(InputError, match=r"lists 1 scans in a store and 1 files; give one list of each"):
+        find_jobs(str(listed), str(tmp_path / "masks"))
+
+
+def test_ctrl_c_while_the_store_does_not_answer(shop, model, tmp_path):
+    write_scans(tmp_path / "scans", 2)
+    upload(shop, tmp_path / "scans", "scans")
+    shop.faults.rule = lambda method, path, query: "503" if path.endswith(".gz") and "/scans/" in path else None
+    command = [MONA, "segment", f"s3://{BUCKET}/scans", "--out", f"s3://{BUCKET}/masks", "--model", model]
+    with subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True, env=os.environ | shop.env) as run:
+        until = time.monotonic() + PATIENCE
+        while shop.faults.failed["503"] < 9 and run.poll() is None and time.monotonic() < until:
+            time.sleep(0.1)
+        before = shop.faults.asked
+        run.send_signal(signal.SIGINT)
+        _, told = run.communicate(timeout=PATIENCE)
+    assert (run.returncode, told) == (130, "mona: interrupted\n")
+    assert shop.faults.asked - before <= 2
+    assert shop.keys("masks") == []
