@@ -84,7 +84,7 @@ def segment(
     sealed_later = _read_model(model)
     from mona_infer.cli.cohorts import cohort_on, on_cluster, with_records, write_summary_of
     from mona_infer.cohort.parts import check_parts, part_of
-    from mona_infer.cohort.remote import find_jobs, without_mask
+    from mona_infer.cohort.remote import find_jobs, refuse_places, without_mask
     from mona_infer.cohort.staged import run
     from mona_infer.io.remote.place import is_remote
     from mona_infer.segmenting.jobs import clear_left_behind
@@ -94,6 +94,8 @@ def segment(
     _check_options(stats, preview, page, frame)
     check_parts(num_parts, part)
     ram = parse_size(max_ram) if max_ram else 0
+    refuse_places(stats=stats, preview=preview, page=page, summary=summary, probabilities=probabilities, json=json_path)
+    refuse_places(reference=reference)
     stored = is_remote(out)
     out = out if stored else str(Path(out))
     jobs, folder = find_jobs(scan, out, reference, format)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,6 +46,13 @@ def find_jobs(place: str, out: str, reference: Path | None = None, format: str |
     if single:
         raise InputError(f"{place} holds {len(scans)} scans but {out} names a single mask; give --out a folder")
     return [_job(name, source, f"{out.rstrip('/')}/{_harmless(name)}{suffix}") for name, source in scans], True
+
+
+def refuse_places(**paths: Path | str | None) -> None:
+    """Options that are files on this disk: a Path would make a folder `s3:` of a place."""
+    for name, path in paths.items():
+        if path is not None and re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)):
+            raise InputError(f"--{name} is a file or folder on this disk, not in a store; found {path}")
 
 
 def _is_list(place: str) -> bool:

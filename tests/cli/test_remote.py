@@ -148,6 +148,17 @@ def test_without_the_packages(shop, model, tmp_path):
     assert "this needs s3fs, which is not installed; run: " in done.stderr and 'pip install "s3fs>=' in done.stderr
 
 
+def test_what_only_this_disk_takes():
+    from mona_infer.cohort.remote import refuse_places
+    from mona_infer.errors import InputError
+
+    refuse_places(stats=Path("a/b.json"), page=Path("C:/a.html"), reference=None)
+    with pytest.raises(
+        InputError, match=r"--stats is a file or folder on this disk, not in a store; found s3:/b/a.json"
+    ):
+        refuse_places(page=None, stats=Path("s3://b/a.json"))
+
+
 def test_a_list_of_scans_in_a_store(tmp_path):
     """Nothing is asked of a store while a list is read."""
     from mona_infer.cohort.remote import find_jobs
