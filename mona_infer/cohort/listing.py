@@ -62,7 +62,7 @@ def listed(path: Path) -> list[tuple[str, Path]]:
     scans = [path.parent / scan for scan, _ in rows]
     base = path.parent
     if not all(_below(scan, base) for scan in scans):
-        base = Path(os.path.commonpath([scan.absolute().parent for scan in scans]))
+        base = Path(os.path.commonpath([_plain(scan).parent for scan in scans]))
     return sorted(
         (_checked(name, path), scan) if name else _named(scan, base)
         for scan, (_, name) in zip(scans, rows, strict=True)
@@ -113,12 +113,17 @@ def _rows(path: Path, text: str) -> Iterator[tuple[str, str]]:
             yield row[scan].strip(), row[name].strip() if name is not None and name < len(row) else ""
 
 
+def _plain(path: Path) -> Path:
+    """Absolute and without `..`, which may lead out of --out; links stay, as the user named them."""
+    return Path(os.path.abspath(path))  # noqa: PTH100
+
+
 def _below(scan: Path, base: Path) -> bool:
-    return os.path.normpath(scan.absolute()).startswith(os.path.normpath(base.absolute()) + os.sep)
+    return _plain(scan).is_relative_to(_plain(base))
 
 
 def _named(scan: Path, base: Path) -> tuple[str, Path]:
-    place = Path(os.path.relpath(scan.absolute().parent, base.absolute()))
+    place = _plain(scan).parent.relative_to(_plain(base))
     return (place / stem(scan)).as_posix(), scan
 
 
