@@ -104,7 +104,7 @@ def in_order(
         return
     max_ram = settings.made.get("max_ram", 0)
     cases = run(todo, settings.model, settings.options, start, folder=True, max_ram=max_ram, progress=progress)
-    with closing(cases):  # type: ignore[type-var]
+    with closing(cases):
         for report, _ in cases:
             if stopped():
                 raise Stopped

@@ -39,6 +39,8 @@ def named_scans(place: str, *, folder_of_files: bool = False) -> list[tuple[str,
         if folder_of_files and listed and not any(name.lower().endswith(SCANS) for name in listed):
             return [(where.name, f"{place.rstrip('/')}/")]
         missing = f"{place} contains no scans"
+    if not names and where.name.lower().endswith(SCANS) and not MAGIC.search(where.path):
+        raise InputError(f"{place} does not exist")
     if not names:
         raise InputError(f"{missing}: no {FORMAT_NAMES} file, no .zip and no folder of DICOM files")
     found: dict[str, str] = {}

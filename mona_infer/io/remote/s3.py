@@ -58,19 +58,8 @@ class S3(Ranged):
         except InputError as error:
             if error.__cause__ is None or not is_absent(error.__cause__):
                 raise
-            bucket = Place(place.scheme, place.path.partition("/")[0])
-            self._check_bucket(bucket)
             return None
         return _stat(found)
-
-    def _check_bucket(self, bucket: Place) -> None:
-        """HEAD has no room to say which of the two is absent, bucket or object."""
-        try:
-            self._ask("head_bucket", bucket, "read")
-        except InputError as error:
-            if error.__cause__ is not None and is_absent(error.__cause__):
-                raise InputError(f"{bucket} does not exist: there is no such bucket") from error
-            # no right to ask is no answer
 
     def part(self, place: Place, stat: Stat, start: int, end: int) -> bytes:
         from fsspec.asyn import sync
@@ -125,7 +114,7 @@ class S3(Ranged):
         self._give_up_left_behind(place)
         upload = self._ask("create_multipart_upload", place, "written")["UploadId"]
         try:
-            parts = []
+            parts: list[dict[str, Any]] = []
             with path.open("rb") as file:
                 while data := file.read(PART):
                     digest = hashlib.md5(data, usedforsecurity=False)
