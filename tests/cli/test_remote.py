@@ -113,7 +113,11 @@ def test_one_scan_each_way(shop, model, tmp_path):
     ("scan", "out", "words"),
     [
         (f"s3://{BUCKET}/none.nii.gz", "m.nii.gz", f"s3://{BUCKET}/none.nii.gz does not exist"),
-        ("s3://no-such-bucket/a.nii.gz", "m.nii.gz", "s3://no-such-bucket/a.nii.gz cannot be listed: there is no such bucket"),
+        (
+            "s3://no-such-bucket/a.nii.gz",
+            "m.nii.gz",
+            "no-such-bucket/a.nii.gz cannot be listed: there is no such bucket",
+        ),
         (f"s3://{BUCKET}/scans", f"s3://{BUCKET}/scans/masks", "is inside"),
         (f"s3://{BUCKET}/scans", "mask.nii.gz", "holds 2 scans but mask.nii.gz names a single mask"),
         (f"s3://{BUCKET}/scans", "zip://a::b.zip", "zips are for reading"),
