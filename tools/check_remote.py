@@ -6,7 +6,7 @@
 moto serves S3 on loopback behind a program that fails its answers by a seeded draw: 500, 503, a proxy's page, an answer
 that is lost after the request was carried out, a connection that is reset, and bodies that end early, are short or have
 a wrong byte (tests/helpers/faulty_store.py).  The masks are compared with those of `mona segment FOLDER`, and while the
-command runs, every object that appears in the folder of masks is read at once: it must never be anything but the whole mask.
+command runs, every object that appears in the folder of masks is read at once: it must be the whole mask.
 Exit code 1 if a mask differs, lacks or was partial, or if an upload was left unfinished.
 """
 

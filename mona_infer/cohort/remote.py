@@ -45,7 +45,7 @@ def find_jobs(place: str, out: str, reference: Path | None = None, format: str |
         return [_job(name, source, out)], False
     if single:
         raise InputError(f"{place} holds {len(scans)} scans but {out} names a single mask; give --out a folder")
-    return [_job(name, source, f"{out.rstrip('/')}/{_harmless(name)}{suffix}") for name, source in scans], True
+    return _jobs(scans, out, suffix), True
 
 
 def refuse_places(**paths: Path | str | None) -> None:
@@ -69,13 +69,8 @@ def _listed(place: str, rows: list[tuple[str, str]], out: str, reference: Path |
     while any(folder[: len(common)] != common for folder in folders):
         common = common[:-1]
     base = "/".join(common)
-    jobs: dict[str, Job] = {}
-    for scan, given in rows:
-        name = given or stem_of_name(scan[len(base) :].strip("/"))
-        if name in jobs:
-            raise InputError(f"{jobs[name].source} and {scan} are the same case; keep one")
-        jobs[name] = _job(name, scan, f"{out.rstrip('/')}/{_harmless(name)}{mask_suffix(format)}")
-    return [jobs[name] for name in sorted(jobs)]
+    named = [(given or stem_of_name(scan[len(base) :].strip("/")), scan) for scan, given in rows]
+    return _jobs(sorted(named), out, mask_suffix(format))
 
 
 def without_mask(jobs: list[Job], out: str) -> list[Job]:
@@ -112,8 +107,18 @@ def _job(name: str, source: str, out: str) -> Job:
     return Job(name, Path(parse(source).path), Path(parse(out).path if target else out), source=source, target=target)
 
 
+def _jobs(named: list[tuple[str, str]], out: str, suffix: str) -> list[Job]:
+    jobs: dict[str, Job] = {}
+    for given, source in named:
+        name = _harmless(given)
+        if name in jobs:
+            raise InputError(f"{jobs[name].source} and {source} are the same case; keep one")
+        jobs[name] = _job(name, source, f"{out.rstrip('/')}/{name}{suffix}")
+    return list(jobs.values())
+
+
 def _harmless(name: str) -> str:
-    """A case whose name would lead out of --out is refused when it is read; its mask has no such name even so."""
+    """A scan whose name would lead out of its folder is refused when it is read; nothing has such a name here."""
     return "/".join("__" if part in (".", "..", "") else part for part in name.split("/"))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -44,7 +45,7 @@ class S3(Ranged):
 
     def _ask(self, method: str, place: Place, what: str, **words: Any) -> dict[str, Any]:
         bucket, _, key = place.path.partition("/")
-        words = {"Bucket": bucket, "Key": key} | words
+        words = {word: value for word, value in ({"Bucket": bucket, "Key": key} | words).items() if value is not None}
 
         def request() -> dict[str, Any]:
             answer: dict[str, Any] = self.fs.call_s3(method, **words)
@@ -111,8 +112,7 @@ class S3(Ranged):
             self.compare(path, place)
 
     def _write_parts(self, path: Path, place: Place) -> None:
-        self._give_up_left_behind(place)
-        upload = self._ask("create_multipart_upload", place, "written")["UploadId"]
+        upload = self._begin_upload(place)
         try:
             parts: list[dict[str, Any]] = []
             with path.open("rb") as file:
@@ -144,14 +144,25 @@ class S3(Ranged):
             if error.__cause__ is None or not is_absent(error.__cause__):
                 raise
 
-    def _give_up_left_behind(self, place: Place) -> None:
+    def _begin_upload(self, place: Place) -> str:
+        """The id of a new upload; one whose answer was lost, and an old one of a killed process, are given up."""
         bucket, _, key = place.path.partition("/")
-        listed = patiently(
-            lambda: self.fs.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=key), "written", place
-        )
-        for found in listed.get("Uploads", ()):
-            if found["Key"] == key and datetime.now(UTC) - found["Initiated"] > LEFT_BEHIND:
-                self._give_up(place, found["UploadId"])
+        begun, attempts = time.monotonic(), 0
+
+        def create() -> str:
+            nonlocal attempts
+            attempts += 1
+            return str(self.fs.call_s3("create_multipart_upload", Bucket=bucket, Key=key)["UploadId"])
+
+        upload = patiently(create, "written", place)
+        listed = self._ask("list_multipart_uploads", place, "written", Key=None, Prefix=key)
+        found = {each["UploadId"]: each["Initiated"] for each in listed.get("Uploads", ()) if each["Key"] == key}
+        ours = found.pop(upload, datetime.now(UTC))  # by the clock of the store
+        window = timedelta(seconds=time.monotonic() - begun + 1) if attempts > 1 else timedelta(0)
+        for other, initiated in found.items():
+            if timedelta(0) <= ours - initiated < window or ours - initiated > LEFT_BEHIND:
+                self._give_up(place, other)
+        return upload
 
 
 @cache
