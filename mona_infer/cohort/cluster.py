@@ -20,13 +20,15 @@ LEAST = 500_000_000  # bytes that a worker needs: runtime, model and a small sca
 CONFIG = {
     # A lost worker's tasks come back to the driver at once, which knows better than to blame them.
     "distributed.scheduler.allowed-failures": 0,
+    "distributed.comm.timeouts.connect": PATIENCE,
+}
+MEMORY = {
     # Dask may only end a worker that takes too much.  It would otherwise pause one whose engine keeps its memory, for
     # good; there are no results of Dask's own to move to the disk.
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": 0.95,
-    "distributed.comm.timeouts.connect": PATIENCE,
 }
 
 
@@ -83,7 +85,7 @@ def connected(place: Place, slurm: dict[str, Any], *, threads: int = 0, max_ram:
     from distributed import Client
 
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # a lost worker is no news, the driver tells
-    with dask.config.set(CONFIG):
+    with dask.config.set(CONFIG | MEMORY):
         if place.kind == "address":
             try:
                 client = Client(place.address, timeout=PATIENCE, set_as_default=False)
@@ -117,9 +119,15 @@ def slurm_cluster(workers: int, options: dict[str, Any], threads: int, memory: i
     """Jobs of Slurm with a worker each.  `options` are dask-jobqueue's, e.g. queue=gpu, walltime=02:00:00."""
     from dask_jobqueue import SLURMCluster
 
-    asked = {"job_name": "mona", "walltime": "04:00:00", "processes": 1} | options
+    asked: dict[str, Any] = {"job_name": "mona", "walltime": "04:00:00", "processes": 1} | options
     asked.setdefault("cores", threads or 4)
+    if not isinstance(asked["cores"], int) or asked["cores"] < 1:
+        raise InputError(f"--slurm: cores must be a number, 1 or greater; found {asked['cores']!r}")
     asked.setdefault("memory", f"{memory}B" if memory else "8GB")
+    # Jobs do not inherit this process's settings of Dask, but do take them from the environment.
+    variables = {f"DASK_{key.upper().replace('.', '__').replace('-', '_')}": value for key, value in MEMORY.items()}
+    asked.setdefault("job_script_prologue", [f"export {name}={value}" for name, value in variables.items()])
+    asked.setdefault("scheduler_options", {"dashboard_address": "localhost:0"})
     try:
         cluster = SLURMCluster(**asked)
     except (TypeError, ValueError, RuntimeError) as error:
