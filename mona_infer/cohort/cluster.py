@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,17 +17,20 @@ from mona_kernels.native import cores
 
 KINDS = "local, local:N, slurm, slurm:N or the address of a Dask scheduler, tcp://host:8786"
 PATIENCE = "30s"  # for a scheduler to answer
+BETWEEN_LOOKS = 3.0  # seconds, for workers that are not there
 LEAST = 500_000_000  # bytes that a worker needs: runtime, model and a small scan
 CONFIG = {
     # A lost worker's tasks come back to the driver at once, which knows better than to blame them.
     "distributed.scheduler.allowed-failures": 0,
+    "distributed.comm.timeouts.connect": PATIENCE,
+}
+MEMORY = {
     # Dask may only end a worker that takes too much.  It would otherwise pause one whose engine keeps its memory, for
     # good; there are no results of Dask's own to move to the disk.
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": 0.95,
-    "distributed.comm.timeouts.connect": PATIENCE,
 }
 
 
@@ -76,25 +80,55 @@ def memory_of_worker(place: Place, max_ram: int) -> int:
     return max_ram
 
 
+@dataclass
+class Workers:
+    """A client, and the care for its cluster if it was started here."""
+
+    client: Any
+    cluster: Any = None
+    wanted: int = 0
+    _looked: float = 0.0
+    _dead: frozenset[str] = frozenset()
+
+    def count(self) -> int:
+        return len(self.client.nthreads())
+
+    def replace_lost(self) -> None:
+        """Dask starts a lost worker again, but not one that is lost while it starts, nor a job that Slurm has ended."""
+        now = time.monotonic()
+        if self.cluster is None or now - self._looked < BETWEEN_LOOKS:
+            return
+        self._looked = now
+        if self.count() >= self.wanted:
+            self._dead = frozenset()
+            return
+        held = {str(name): worker for name, worker in dict(self.cluster.workers).items()}
+        # a job of Slurm cannot be asked; Dask forgets it some seconds after its worker, and scale() then starts another
+        dead = frozenset(name for name, worker in held.items() if hasattr(worker, "is_alive") and not worker.is_alive())
+        target = self.wanted + len(dead & self._dead)  # twice in a row: not just between its end and its new start
+        self._dead = dead
+        self.cluster.scale(max(target, len(self.cluster.worker_spec)))
+
+
 @contextmanager
-def connected(place: Place, slurm: dict[str, Any], *, threads: int = 0, max_ram: int = 0) -> Iterator[Any]:
-    """A client of the cluster; a cluster that was started here ends here."""
+def connected(place: Place, slurm: dict[str, Any], *, threads: int = 0, max_ram: int = 0) -> Iterator[Workers]:
+    """The workers of a cluster; a cluster that was started here ends here."""
     import dask
     from distributed import Client
 
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # a lost worker is no news, the driver tells
-    with dask.config.set(CONFIG):
+    with dask.config.set(CONFIG | MEMORY):
         if place.kind == "address":
             try:
                 client = Client(place.address, timeout=PATIENCE, set_as_default=False)
             except (OSError, ValueError) as error:
                 raise InputError(f"there is no Dask scheduler at {place.address}: {_first_line(error)}") from error
             with client:
-                yield client
+                yield Workers(client)
             return
         memory = memory_of_worker(place, max_ram)
         with _cluster(place, slurm, threads, memory) as cluster, Client(cluster, set_as_default=False) as client:
-            yield client
+            yield Workers(client, cluster, place.workers)
 
 
 def _cluster(place: Place, slurm: dict[str, Any], threads: int, memory: int) -> Any:
@@ -117,15 +151,20 @@ def slurm_cluster(workers: int, options: dict[str, Any], threads: int, memory: i
     """Jobs of Slurm with a worker each.  `options` are dask-jobqueue's, e.g. queue=gpu, walltime=02:00:00."""
     from dask_jobqueue import SLURMCluster
 
-    asked = {"job_name": "mona", "walltime": "04:00:00", "processes": 1} | options
+    asked: dict[str, Any] = {"job_name": "mona", "walltime": "04:00:00", "processes": 1} | options
     asked.setdefault("cores", threads or 4)
+    if not isinstance(asked["cores"], int) or asked["cores"] < 1:
+        raise InputError(f"--slurm: cores must be a number, 1 or greater; found {asked['cores']!r}")
     asked.setdefault("memory", f"{memory}B" if memory else "8GB")
+    # Jobs do not inherit this process's settings of Dask, but do take them from the environment.
+    variables = {f"DASK_{key.upper().replace('.', '__').replace('-', '_')}": value for key, value in MEMORY.items()}
+    asked.setdefault("job_script_prologue", [f"export {name}={value}" for name, value in variables.items()])
+    asked.setdefault("scheduler_options", {"dashboard_address": "localhost:0"})
     try:
         cluster = SLURMCluster(**asked)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"--slurm: {_first_line(error)}") from error
-    # Not scale(): a job that reaches its wall time, or is preempted, is replaced.
-    cluster.adapt(minimum=workers, maximum=workers)
+    cluster.scale(workers)
     return cluster
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mona_infer import __version__
@@ -25,6 +25,11 @@ class Settings:
     overwrite: bool = False
     version: str = __version__
     key: str = field(default_factory=lambda: secrets.token_hex(4))  # of the command
+
+    def absolute(self) -> Settings:
+        """The same for a worker in another folder."""
+        maps = self.options.probabilities
+        return self if maps is None else replace(self, options=replace(self.options, probabilities=maps.absolute()))
 
     def check_version(self) -> None:
         if self.version != __version__:

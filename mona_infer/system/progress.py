@@ -21,21 +21,27 @@ def progress(items: Iterable[T], total: int, doing: str) -> Iterator[T]:
 
 
 @contextmanager
-def waiting(doing: str) -> Iterator[Callable[[float, int], None]]:
-    """A function to call with how many items are done, and of how many; fractions are allowed."""
+def waiting(doing: str, each: str = "") -> Iterator[Callable[[float, int], None]]:
+    """A function to call with how many items are done, and of how many; fractions are allowed.
+
+    `each` is what the items are called where the bar should say how many are done in a second.
+    """
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = TextColumn(doing), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    rate = (TextColumn("{task.fields[rate]}"),) if each else ()
+    columns = TextColumn(doing), BarColumn(), MofNCompleteColumn(), *rate, TimeRemainingColumn()
     # Lines printed meanwhile go above the bar, unless standard output is a file.
     with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
-        task = bar.add_task(doing, total=None, visible=False)
+        task = bar.add_task(doing, total=None, visible=False, rate="")
         start = time.monotonic()
 
         def tell(done: float, total: int) -> None:
-            bar.update(task, completed=done, total=total, visible=time.monotonic() - start > PATIENCE)
+            passed = time.monotonic() - start
+            rate = f"{done / passed:.3g} {each}/s" if passed else ""
+            bar.update(task, completed=done, total=total, visible=passed > PATIENCE, rate=rate)
 
         yield tell

@@ -14,6 +14,7 @@ from mona_infer.errors import CheckFailed, InputError
 from mona_train.config.presets import PRESETS
 
 if TYPE_CHECKING:
+    from mona_infer.cohort.spread import Map
     from mona_train.data.cache import Cache
 
 app = typer.Typer(
@@ -45,9 +46,20 @@ def prepare(
     out: Path | None = OUT,
     preset: str | None = PRESET,
     size: str | None = SIZE,
+    cluster: str | None = typer.Option(
+        None, metavar="WHERE", help="Spread the cases over workers: local:4, tcp://scheduler:8786 or slurm:16."
+    ),
+    slurm: list[str] = typer.Option(
+        [], "--slurm", metavar="KEY=VALUE", help="What a Slurm job asks for, e.g. queue=short, walltime=02:00:00."
+    ),
 ) -> None:
     """Turn a raw download into a cache of slices for `mona train`; an unchanged data set is not prepared twice."""
-    cache = prepared(name, source, out, size or _size_of(preset))
+    spread = None
+    if cluster is not None:
+        from mona_infer.cohort.spread import spread_over
+
+        spread = spread_over(cluster, slurm, "preparing")
+    cache = prepared(name, source, out, size or _size_of(preset), spread=spread)
     rows, columns = cache.images.shape[1:]
     labelled = sum(case.first_label is not None for case in cache.cases)
     patients = len({case.patient for case in cache.cases})
@@ -147,7 +159,13 @@ def series(
 
 
 def prepared(
-    name: str, source: Path | None, out: Path | None = None, size: str | None = None, *, say: IO[str] | None = None
+    name: str,
+    source: Path | None,
+    out: Path | None = None,
+    size: str | None = None,
+    *,
+    say: IO[str] | None = None,
+    spread: Map | None = None,
 ) -> Cache:
     """The cache of a data set, made if it does not exist yet."""
     from mona_train.data.adapters import locate
@@ -157,7 +175,9 @@ def prepared(
     adapter, folder = locate(name, source)
     shape, pixels = _size(size) if size else (adapter.task(folder).size, 0)
     place = out or default_folder(adapter.name, folder, shape, pixels)
-    return make(adapter, folder, place, shape, pixels=pixels, say=say)
+    if spread is not None:  # workers may have been started in another folder
+        folder, place = folder.absolute(), place.absolute()
+    return make(adapter, folder, place, shape, pixels=pixels, say=say, spread=spread)
 
 
 def _size_of(preset: str | None, say: IO[str] | None = None) -> str:

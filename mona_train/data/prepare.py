@@ -16,8 +16,9 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,9 @@ from mona_train.data.check import content_hash
 from mona_train.data.scale import at_one_scale
 from mona_train.data.unused_files import warnings
 
+if TYPE_CHECKING:
+    from mona_infer.cohort.spread import Map
+
 STEPS = 65535  # of intensity, in a uint16
 AT_ONCE = 16  # slices
 BLACK = 0.05  # below this a pixel is air
@@ -50,12 +54,13 @@ def prepare(
     *,
     pixels: int = 0,
     say: IO[str] | None = None,
+    spread: Map | None = None,
 ) -> Cache:
     """The cache of a data set in `folder`, made or completed if necessary.
 
     Slices are squeezed to `size`; or, if `pixels` is given, they keep their shape, and so many is the long side of a
     typical one.  What happens, and why, is written to `say` (standard output by default); files that are not used are
-    reported on standard error.
+    reported on standard error.  `spread` is a map over the workers of a cluster; by default cases share these cores.
     """
     task = adapter.task(source)
     task = replace(task, size=size) if size else task
@@ -81,9 +86,14 @@ def prepare(
             if pixels:
                 task, geometry = at_one_scale(adapter, task, cases, pixels)
             shards.mkdir(parents=True, exist_ok=True)
-            with ThreadPoolExecutor(native.cores()) as pool:
-                jobs = pool.map(lambda case: _shard(case, task, source, sources, shards), cases)
-                files = list(progress(jobs, len(cases), f"preparing {adapter.name}"))
+            # each with the hashes of its own files: a worker need not hear of those of all
+            todo = [(case, {name: sources[name] for name in _names(case, source)}) for case in cases]
+            make = partial(_shard_of, task=task, source=source, shards=shards)
+            if spread is not None:
+                files = list(spread(make, todo))
+            else:
+                with ThreadPoolExecutor(native.cores()) as pool:
+                    files = list(progress(pool.map(make, todo), len(cases), f"preparing {adapter.name}"))
             facts = {"dataset": adapter.name, "asked": asked, "geometry": geometry}
             _assemble(folder, facts, task, files, sources)
         shutil.rmtree(shards, ignore_errors=True)  # also those of a run killed just before this line
@@ -168,9 +178,18 @@ def _relative(file: Path, source: Path) -> str:
     return file.relative_to(source).as_posix() if file.is_relative_to(source) else str(file)
 
 
+def _names(case: Case, source: Path) -> list[str]:
+    return [_relative(file, source) for file in case.files]
+
+
+def _shard_of(case_and_sources: tuple[Case, dict[str, Any]], task: Task, source: Path, shards: Path) -> Path:
+    case, sources = case_and_sources
+    return _shard(case, task, source, sources, shards)
+
+
 def _shard(case: Case, task: Task, source: Path, sources: dict[str, Any], shards: Path) -> Path:
     """One case as slices of the network's size in one file; made only if it does not exist."""
-    hashes = [sources[_relative(file, source)]["sha256"] for file in case.files]
+    hashes = [sources[name]["sha256"] for name in _names(case, source)]
     key = hashlib.sha256(json.dumps([case.name, case.patient, task.to_json(), hashes]).encode()).hexdigest()
     path = shards / f"{key}.npz"
     if path.exists():
