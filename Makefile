@@ -18,7 +18,7 @@ install: $(INSTALLED)
 $(INSTALLED): pyproject.toml CMakeLists.txt $(wildcard mona_kernels/csrc/*)
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing into .venv (the first time takes about two minutes)"
-	@$(BIN)/python -m pip install --disable-pip-version-check -e ".[dev,docs,dicom,dicom-seg,train,cpu,bench,slurm,cluster,serve]" | awk '$(SHOW)'
+	@$(BIN)/python -m pip install --disable-pip-version-check -e ".[dev,docs,dicom,dicom-seg,train,cpu,bench,slurm,cluster,remote,serve]" | awk '$(SHOW)'
 	@$(BIN)/python -m mona_infer.viewing.niivue || true
 	@touch $@
 

@@ -81,7 +81,7 @@ def segment(
         process = subprocess.Popen(words, stdout=told, stderr=subprocess.STDOUT, env=env)
         strike = 0.0
         while (ended := os.wait4(process.pid, os.WNOHANG))[0] == 0:
-            if done < kills and any(out.glob("*.nii.gz")):
+            if done < kills and any(Path(out).glob("*.nii.gz")):
                 strike = strike or time.perf_counter() + dice.uniform(0, 2 * pause)
                 if time.perf_counter() >= strike and (there := workers_of(process.pid)):
                     os.kill(dice.choice(there), signal.SIGKILL)

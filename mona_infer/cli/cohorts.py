@@ -45,7 +45,7 @@ def on_cluster(
         yield from ((report, []) for report in reports)
 
 
-def with_records(jobs: list[Job], out: Path, summary: Path, *, folder: bool) -> list[Job]:
+def with_records(jobs: list[Job], out: str, summary: Path, *, folder: bool) -> list[Job]:
     from mona_infer.cohort import kept
     from mona_infer.cohort.summary import check_summary
 

@@ -51,6 +51,9 @@ def write_all_cases(
         assert job.page is not None
         error = errors.get(job.name)
         if error is None and job.name not in done and not job.page.exists():
+            if job.source or job.target:
+                found.append(Listed(job.name, None, "had its mask before, in a store; --overwrite also makes its page"))
+                continue
             try:
                 page_of_files(
                     job.scan,

@@ -26,14 +26,15 @@ def segment(
         ...,
         metavar="SCAN",
         help="A NIfTI, NRRD or MetaImage file, a DICOM folder or zip; or a cohort: a folder of these, a .txt or .csv "
-        "list of them, or a pattern in quotes.",
+        "list of them, or a pattern in quotes; also in a store: s3://... or zip://NAME::ZIP.",
     ),
-    out: Path = typer.Option(
+    out: str = typer.Option(
         ...,
         metavar="MASK",
-        help="The mask: .nii.gz, .nii, .nrrd or .seg.nrrd; for DICOM also .dcm; for a folder of scans, a folder.",
+        help="The mask: .nii.gz, .nii, .nrrd or .seg.nrrd; for DICOM also .dcm; for a folder of scans, a folder. "
+        "Also in a store: s3://...",
     ),
-    model: Path | None = typer.Option(
+    model: str | None = typer.Option(
         None,
         help="A file, a run's folder, or a name of `mona models`. Default: $MONA_MODEL, else the newest export under "
         "runs/, else the best model that comes with mona.",
@@ -82,17 +83,22 @@ def segment(
     """
     sealed_later = _read_model(model)
     from mona_infer.cli.cohorts import cohort_on, on_cluster, with_records, write_summary_of
-    from mona_infer.cohort.listing import find_cohort
     from mona_infer.cohort.parts import check_parts, part_of
+    from mona_infer.cohort.remote import find_jobs, refuse_places, without_mask
+    from mona_infer.cohort.staged import run
+    from mona_infer.io.remote.place import is_remote
     from mona_infer.segmenting.jobs import clear_left_behind
     from mona_infer.segmenting.outputs import Options
-    from mona_infer.segmenting.pipeline import run
     from mona_infer.system.memory_budget import parse_size
 
     _check_options(stats, preview, page, frame)
     check_parts(num_parts, part)
     ram = parse_size(max_ram) if max_ram else 0
-    jobs, folder = find_cohort(scan, out, reference, format)
+    refuse_places(stats=stats, preview=preview, page=page, summary=summary, probabilities=probabilities, json=json_path)
+    refuse_places(reference=reference)
+    stored = is_remote(out)
+    out = out if stored else str(Path(out))
+    jobs, folder = find_jobs(scan, out, reference, format)
     if num_parts is not None and not folder:
         raise InputError("--num-parts splits a cohort; give a folder, a list or a pattern of scans")
     jobs = part_of(jobs, num_parts, part)
@@ -105,12 +111,13 @@ def segment(
         from mona_infer.cli.pages import with_pages
 
         jobs = with_pages(jobs, page, folder=folder)
-    todo = [job for job in jobs if overwrite or not job.out.exists()]
+    todo = jobs if overwrite else without_mask(jobs, out)
     cohort = cohort_on(cluster, slurm, folder=folder, preview=preview, threads=threads, ram=ram)
     if not todo and not folder:
         raise InputError(f"{out} exists already; --overwrite replaces it")
     json_file = Path(json_path) if json_path and json_path != "-" else None
-    _check_outputs(jobs, [stats, preview, page, summary, json_file], [out if folder else None, probabilities])
+    masks = Path(out) if folder and not stored else None
+    _check_outputs(jobs, [stats, preview, page, summary, json_file], [masks, probabilities])
     sealed, quiet = sealed_later.result(), json_path == "-"
     if sealed.card is not None:
         typer.echo(sealed.card.describe(), err=quiet)
@@ -171,11 +178,17 @@ def _read_model(given: Path | str | None) -> Future[Model]:
     """Begin to read the model: its hash is computed while the modules that will use it are imported."""
     from concurrent.futures import ThreadPoolExecutor
 
+    from mona_infer.io.remote.place import is_remote
     from mona_infer.models.file import read_model
     from mona_infer.models.find import find_model
 
     reader = ThreadPoolExecutor(1)
-    reading = reader.submit(lambda: read_model(find_model(given)))
+    if isinstance(given, str) and is_remote(given):
+        from mona_infer.models.fetched import fetched_model
+
+        reading = reader.submit(fetched_model, given)
+    else:
+        reading = reader.submit(lambda: read_model(find_model(given)))
     reader.shutdown(wait=False)
     return reading
 
@@ -199,7 +212,7 @@ def _check_outputs(jobs: list[Job], files: list[Path | None], folders: list[Path
     for path in folders:
         if path is not None:
             check_writable(path, folder=True)
-    if folders[0] is None:
+    if folders[0] is None and not jobs[0].target:
         check_writable(jobs[0].out)
     if jobs[0].out.suffix == SEG:
         from mona_infer.io.dicom.segmentation.write import check_highdicom

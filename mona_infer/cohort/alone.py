@@ -45,13 +45,14 @@ def each_alone(
         if left:
             job = left.pop(0)
             clear_temporary(job)
-            yield CaseReport(
-                job.name, str(job.scan), error=f"{job.scan}: {child.end}; the other scans are not affected"
-            )
+            place = job.source or str(job.scan)
+            yield CaseReport(job.name, place, error=f"{place}: {child.end}; the other scans are not affected")
 
 
 def clear_temporary(job: Job) -> None:
-    """What a killed process left of this mask."""
+    """What a killed process left of this mask; a store has nothing to clear."""
+    if job.target:
+        return
     for path in job.out.parent.glob(f".????????.{job.out.name}") if job.out.parent.is_dir() else ():
         path.unlink(missing_ok=True)
 

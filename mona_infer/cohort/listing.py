@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from mona_infer.errors import InputError
 from mona_infer.io.formats import CASES, FORMAT_NAMES, SEG, WRITTEN, stem
+from mona_infer.io.remote import is_remote
 from mona_infer.segmenting.jobs import Job, find_jobs, is_label, mask_suffix, named_jobs
 
 LISTS = (".txt", ".csv")
@@ -57,13 +58,7 @@ def matched(pattern: str, out: Path) -> list[tuple[str, Path]]:
 
 def listed(path: Path) -> list[tuple[str, Path]]:
     """The scans in a list, named by a column of it, else by their place below its folder (or a folder of them all)."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read as a list of scans: {error}") from error
-    rows = list(_rows(path, text) if path.suffix.lower() == ".csv" else _lines(text))
-    if not rows:
-        raise InputError(f"{path} lists no scans; expected one path in each line")
+    rows = _read(path)
     scans = [path.parent / scan for scan, _ in rows]
     base = path.parent
     if not all(_below(scan, base) for scan in scans):
@@ -72,6 +67,28 @@ def listed(path: Path) -> list[tuple[str, Path]]:
         (_checked(name, path), scan) if name else _named(scan, base)
         for scan, (_, name) in zip(scans, rows, strict=True)
     )
+
+
+def remote_rows(path: Path) -> list[tuple[str, str]]:
+    """The scans of a list and their names, if they are in a store; nothing, if they are files."""
+    rows = [(scan, _checked(name, path) if name else "") for scan, name in _read(path)]
+    remote = sum(is_remote(scan) for scan, _ in rows)
+    if remote not in (0, len(rows)):
+        raise InputError(
+            f"{path} lists {remote} scans in a store and {len(rows) - remote} files; give one list of each"
+        )
+    return rows if remote else []
+
+
+def _read(path: Path) -> list[tuple[str, str]]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read as a list of scans: {error}") from error
+    rows = list(_rows(path, text) if path.suffix.lower() == ".csv" else _lines(text))
+    if not rows:
+        raise InputError(f"{path} lists no scans; expected one path in each line")
+    return rows
 
 
 def _lines(text: str) -> Iterator[tuple[str, str]]:

@@ -11,10 +11,11 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from mona_infer.cohort.kept import of_mask
+from mona_infer.cohort.remote import has_mask
 from mona_infer.cohort.settings import Settings
+from mona_infer.cohort.staged import run
 from mona_infer.segmenter import Segmenter
 from mona_infer.segmenting.jobs import Job
-from mona_infer.segmenting.pipeline import run
 from mona_infer.segmenting.report import CaseReport
 
 _one_at_a_time = threading.Lock()  # a worker with several threads gives them all to one engine
@@ -75,27 +76,35 @@ def segment_jobs(key: str, jobs: list[Job], careful: bool) -> Done:
 
             alone = each_alone(command.settings, jobs, command.threads, lambda: key in _stopped, command.memory)
             return Done(list(alone))
-        reports = list(in_order(command.settings, jobs, command.segmenter, lambda: key in _stopped))
+        reports = list(in_order(command.settings, jobs, command.segmenter, lambda: key in _stopped, fresh=True))
         return Done(reports, command.made.engine.description if command.made else "")
 
 
 def in_order(
-    settings: Settings, jobs: list[Job], start: Callable[[], Segmenter], stopped: Callable[[], bool]
+    settings: Settings,
+    jobs: list[Job],
+    start: Callable[[], Segmenter],
+    stopped: Callable[[], bool],
+    *,
+    fresh: bool = False,
 ) -> Iterator[CaseReport]:
-    """Reports of the scans that have a mask already, then of the others."""
+    """Reports of the scans that have a mask already, then of the others.
+
+    `fresh`: no worker had these jobs before, so a store need not be asked again what its listing has told.
+    """
 
     def progress(job: Job, part: float) -> None:
         if stopped():
             raise Stopped
 
-    there = {job.name for job in jobs if not settings.overwrite and job.out.exists()}
+    there = {job.name for job in jobs if not (settings.overwrite or (fresh and job.target)) and has_mask(job)}
     yield from (of_mask(job, settings.model.task.classes[1:]) for job in jobs if job.name in there)
     todo = [job for job in jobs if job.name not in there]
     if not todo:
         return
     max_ram = settings.made.get("max_ram", 0)
     cases = run(todo, settings.model, settings.options, start, folder=True, max_ram=max_ram, progress=progress)
-    with closing(cases):  # type: ignore[type-var]
+    with closing(cases):
         for report, _ in cases:
             if stopped():
                 raise Stopped

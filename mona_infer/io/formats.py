@@ -22,10 +22,13 @@ FORMAT_NAMES = "NIfTI (.nii, .nii.gz), Analyze (.hdr with .img), NRRD (.nrrd, .n
 
 def stem(path: Path) -> str:
     """The name without its format ending, in upper or lower case."""
-    if path.is_dir():
-        return path.name
-    ends = (e for e in (*READ, SEG, ".zip") if path.name.lower().endswith(e))
-    return path.name[: -len(next(ends, "")) or None]
+    return path.name if path.is_dir() else stem_of_name(path.name)
+
+
+def stem_of_name(name: str) -> str:
+    """The same of a name alone, which is not looked for on the disk."""
+    ends = (e for e in (*READ, SEG, ".zip") if name.lower().endswith(e))
+    return name[: -len(next(ends, "")) or None]
 
 
 def check_is_file_or_folder(path: Path) -> None:

@@ -22,6 +22,8 @@ class Job:
     reference: Path | None = None
     page: Path | None = None
     back: str = ""  # from the page to that of all cases
+    source: str = ""  # where the scan is, if it is in a store; `scan` is then only its name
+    target: str = ""  # and where the mask goes
     record: Path | None = None  # its report as JSON, for a summary that later commands complete
 
 
@@ -84,7 +86,7 @@ def named_jobs(named: Iterable[tuple[str, Path]], out: Path, reference: Path | N
 
 def clear_left_behind(jobs: list[Job]) -> None:
     """Remove temporary files of killed processes; recent ones may belong to a process that is still running."""
-    for folder, suffix in {(job.out.parent, job.out.suffix) for job in jobs}:
+    for folder, suffix in {(job.out.parent, job.out.suffix) for job in jobs if not job.target}:
         for path in folder.glob(f".????????.*{suffix}") if folder.is_dir() else ():
             if time.time() - path.stat().st_mtime > LEFT_BEHIND:
                 path.unlink(missing_ok=True)

@@ -147,7 +147,8 @@ class Output:
         shown = self._report if kept else replace(self._report, warnings=without_folders(self._report.warnings, given))
         rules = DEFINITIONS["sound"].explanation if self.job.reference is not None else ()
         made_by = f"{self._model.path.name}, {self._model.precision}"
-        files = [str(path) for path in given] if kept else ()
+        names = (self.job.source or self.job.scan, self.job.target or self.job.out, self.job.reference)
+        files = [str(name) for name in names if name is not None] if kept else ()
         self._page.write(self.job.page, shown, rules=rules, made_by=made_by, back=self.job.back, files=files)
 
     def abandon(self, error: Exception) -> None:
@@ -178,6 +179,10 @@ class Output:
                     from mona_infer.io.dicom.segmentation.write import write_seg
 
                     write_seg(self.job.out, self._seg, self._model)
+                if self.job.target:
+                    from mona_infer.io.remote import publish
+
+                    publish(self.job.out, self.job.target)
             except Exception as error:
                 self._error = error
                 if self._page is not None and self.job.page is not None:

@@ -71,6 +71,7 @@ def missing_part(error: ModuleNotFoundError) -> MissingPart | None:
         "slurm",
         "cluster",
         "parquet",
+        "remote",
         "serve",
     ):
         if _package(module) in requirements(extra):
