@@ -68,7 +68,7 @@ PRESETS: dict[str, Preset] = {
     "paper": Preset("the paper's setting: 256x256, 60,000 steps; needs a GPU", {}),
     "gpu": Preset("the organ in a window of its own, 30,000 steps of twice the batch", GPU, "supervised"),
     "cpu": Preset("the same with 6,000 steps, for two cores and less than an hour", CPU, "supervised"),
-    "quick": Preset("as cpu with fewer pixels, smaller batches and 4,000 steps: less than ten minutes", QUICK, "supervised"),
+    "quick": Preset("as cpu with fewer pixels, smaller batches, 4,000 steps: ten minutes", QUICK, "supervised"),
 }
 
 
