@@ -45,7 +45,7 @@ def train_all(runs: dict[Path, Config], cache: Path) -> None:
         train_side_by_side(train, {run: (config, run, cache) for run, config in runs.items()}, first.steps)
     else:
         for run, config in runs.items():
-            print(run.name)
+            print(f"training {run.name}")
             train(config, run, cache)
 
 

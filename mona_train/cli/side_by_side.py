@@ -10,6 +10,7 @@ import contextlib
 import multiprocessing
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -50,7 +51,11 @@ def _child(said: Path, threads: int, train: Callable[..., Any], arguments: tuple
 
     torch.set_num_threads(threads)
     with said.open("w", encoding="utf-8") as file, contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
-        train(*arguments)
+        try:
+            train(*arguments)
+        except BaseException as error:  # its end would be said on the terminal, between the bars
+            traceback.print_exc()
+            raise SystemExit(1) from error
 
 
 def _watch(children: Mapping[Path, BaseProcess], steps: int) -> None:
