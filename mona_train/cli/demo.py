@@ -9,7 +9,7 @@ import typer
 
 from mona_infer.errors import InputError
 
-STEPS = 1000  # of both stages together; the supervised network gets as many
+STEPS = 1300  # of both stages together; the supervised network gets as many
 METHODS = {"unet-l": "UNet-L", "mona": "MONA"}
 
 
