@@ -40,7 +40,8 @@ class Cohort:
 
 
 def _absolute(job: Job) -> Job:
-    paths = {name: getattr(job, name) for name in ("scan", "out", "reference", "page", "record")}
+    names = ["reference", "page", "record", *["scan"] * (not job.source), *["out"] * (not job.target)]  # no store's
+    paths = {name: getattr(job, name) for name in names}
     return replace(job, **{name: path.absolute() for name, path in paths.items() if path is not None})
 
 
@@ -62,8 +63,9 @@ class _Segmenting:
         return answer.reports
 
     def bad(self, item: Job) -> CaseReport:
-        reason = f"{item.scan}: every worker that segmented it, and nothing else, was lost ({LIVES + 1} times)"
-        return CaseReport(item.name, str(item.scan), error=reason)
+        place = item.source or str(item.scan)
+        reason = f"{place}: every worker that segmented it, and nothing else, was lost ({LIVES + 1} times)"
+        return CaseReport(item.name, place, error=reason)
 
     def begin(self, client: Any) -> None:
         from mona_infer.cohort.plugin import Command

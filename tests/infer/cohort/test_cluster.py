@@ -1,8 +1,10 @@
 """Cohorts on a local cluster of two workers: nothing is lost with a worker; of bad scans, only they are blamed."""
 
 import csv
+import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,8 +14,9 @@ from helpers.cohorts import cohort, files, hooked, segment
 from helpers.launching import PATIENCE
 
 pytest.importorskip("distributed", reason="distributed, of the extra `cluster`, is not installed")
-sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
-import check_cohort
+TOOLS = Path(__file__).parents[3] / "tools"
+sys.path.insert(0, str(TOOLS))
+import check_cohort  # noqa: E402
 
 CLUSTER = ("--cluster", "local:2")
 
@@ -36,6 +39,14 @@ def test_workers_are_killed_and_every_mask_is_there_once(tmp_path):
     assert all(float(row["LV ml"]) > 0 for row in rows)
     assert len(records) == 60
     assert not (tmp_path / "torch").exists()
+
+
+@pytest.mark.full
+def test_2000_scans_and_20_kills():
+    """It checks the bytes of every mask; what it measures is printed, not judged: other programs may be running."""
+    done = subprocess.run([sys.executable, TOOLS / "check_cohort.py"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["killed"]["kills"] == 20
 
 
 def poisoned(tmp_path, count):
