@@ -23,6 +23,9 @@ def serve(
         None, metavar="FOLDER", help="Where uploads, jobs and predictions are kept. Default: in runs/.serve."
     ),
     upload: str = typer.Option("2GB", metavar="SIZE", help="The largest file that can be sent."),
+    storage: str = typer.Option(
+        "20GB", metavar="SIZE", help="Room for all uploaded scans; the oldest are deleted when new ones need it."
+    ),
     keep_names: bool = typer.Option(
         False, "--keep-names", help="Show names of files and DICOM folders, which may be patients' names."
     ),
@@ -48,14 +51,17 @@ def serve(
         raise InputError(f"{dataset} is not a folder; give the folder of a data set")
     if token is not None and len(token) < 8:
         raise InputError(f"a token must have at least 8 characters, found {len(token)}")
+    largest, room = parse_size(upload), parse_size(storage)
+    if room < largest:
+        raise InputError(f"--storage {storage} is less than one file may have (--upload {upload}); allow more storage")
     token = token or (None if loopback(host) else secrets.token_urlsafe(24))
     origins = frozenset(origin.rstrip("/") for origin in allow_origin)
     bound = listen(host, port)
     place = State(state or default_state(dataset))
     with place.only_here():
-        options = Options(dataset=dataset, model=model, engine=engine, threads=threads, keep_names=keep_names)
+        options = Options(dataset, model, engine=engine, threads=threads, keep_names=keep_names, storage=room)
         site = Site(place, options)
-        rules = Rules(names_of(host, allow_host), origins, token, parse_size(upload))
+        rules = Rules(names_of(host, allow_host), origins, token, largest)
         app = create_app(site, rules)
         _say(site.models.current, bound.getsockname()[1], host, token)
         run(app, bound)

@@ -31,7 +31,8 @@ class DatasetAnswer(BaseModel):
 
 
 class Limits(BaseModel):
-    upload_bytes: int
+    upload_bytes: int = Field(description="of one file")
+    storage_bytes: int = Field(description="of all scans together; the oldest make way for new ones")
 
 
 class Info(BaseModel):

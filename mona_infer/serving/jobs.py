@@ -116,6 +116,10 @@ class Jobs:
     def all(self) -> list[Job]:
         return sorted(self._jobs.values(), key=lambda job: job.created)
 
+    def scans(self) -> set[str]:
+        """The uploaded scans that jobs still need."""
+        return {str(job.about.get("scan")) for job in list(self._jobs.values()) if job.state not in ENDED}
+
     def busy(self, lane: str) -> Job | None:
         return next((job for job in self.all() if job.state == RUNNING and LANES[job.kind] == lane), None)
 

@@ -37,7 +37,7 @@ def router(site: Site, upload_bytes: int) -> APIRouter:
                 models=list(site.models.paths()),
                 dataset=_dataset(site),
                 training=site.can_train,
-                limits=Limits(upload_bytes=upload_bytes),
+                limits=Limits(upload_bytes=upload_bytes, storage_bytes=site.options.storage),
                 dicom_seg=importlib.util.find_spec("highdicom") is not None,
             )
 
