@@ -52,10 +52,11 @@ class Job:
     attempts: int = 0
     points: list[dict[str, Any]] = field(default_factory=list)  # a training's curve
     unwanted: bool = False  # a client has cancelled it
+    refused: bool = False  # failed, but `force` would segment it
     version: int = 0  # counts changes: what a client that watches has seen
 
     def shown(self) -> dict[str, Any]:
-        names = ("id", "kind", "state", "progress", "message", "result")
+        names = ("id", "kind", "state", "progress", "message", "result", "refused")
         times = {name: in_words(getattr(self, name)) for name in ("created", "started", "ended")}
         asked = {name: self.about.get(name) for name in ("scan", "case", "model", "name")}
         return {name: getattr(self, name) for name in names} | times | asked | {"curve": list(self.points)}

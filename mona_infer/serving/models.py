@@ -88,7 +88,8 @@ class Models:
         if ready is None:
             while len(self._ready) >= KEPT:
                 self._ready.popitem(last=False)
-            ready = Segmenter(model, engine=self._engine, threads=self._threads)
+            # The pipeline looks at each scan when it is read, and knows whether its job is to be forced.
+            ready = Segmenter(model, engine=self._engine, threads=self._threads, force=True)
         self._ready[model.seal] = ready
         return ready
 

@@ -83,9 +83,10 @@ class Site:
 
     # scans
 
-    def segment(self, scan: Scan, model: str | None) -> Job:
+    def segment(self, scan: Scan, model: str | None, *, force: bool = False) -> Job:
         self.models.model(model)  # a model that is not there is told now
-        return self.jobs.submit(SEGMENT, {"scan": scan.id, "name": scan.name, "model": model or self.models.current})
+        model = model or self.models.current
+        return self.jobs.submit(SEGMENT, {"scan": scan.id, "name": scan.name, "model": model, "force": force})
 
     def mask_volume(self, scan: Scan, *, origin: bool = False) -> Volume:
         """The mask on the scan itself: in its geometry to the last digit."""
