@@ -67,6 +67,12 @@ class Models:
             here, there = ([c.name.lower() for c in found] for found in (classes, self.model().task.classes))
             if here != there:
                 self._current = None
+        if classes is not None and self._current is None and self._unasked:
+            names = [c.name.lower() for c in classes]
+            found = (
+                card.name for card in bundled() if [c.name.lower() for c in self.model(card.name).task.classes] == names
+            )
+            self._current = next(found, None)
 
     def model(self, name: str | None = None) -> Model:
         name = name or self._current
