@@ -24,11 +24,11 @@ def fitting(volume: Volume, cards: Sequence[Card]) -> tuple[Model, str]:
     excluded = [f"not {card.scans.name} ({' and '.join(against[card.name])})" for card in cards if against[card.name]]
     if not fits:
         raise InputError(
-            f"{volume.source} is a scan for no model that comes with mona: {', '.join(excluded)}; train a model on scans "
-            "like this one (mona train --dataset FOLDER), or choose one with --model and add --force"
+            f"{volume.source} is a scan for no model that comes with mona: {', '.join(excluded)}; train a model on "
+            "scans like this one (mona train --dataset FOLDER), or choose one with --model and add --force"
         )
     if len(fits) > 1:
-        unusual = {c.name: training_differences(SliceStack(volume, model.task), c.scans) for c, model in fits}
+        unusual = {c.name: training_differences(SliceStack(volume, m.task), c.scans) for c, m in fits}
         usual = [(card, model) for card, model in fits if not unusual[card.name]]
         if len(usual) != 1:
             kinds = " or ".join(f"{card.scans.name} (--model {card.name})" for card, _ in fits)
