@@ -59,13 +59,13 @@ def bundled_or(given: Path | str | None) -> Path:
     if given is not None:
         return named_model(given)
     if not bundled():
-        raise InputError("no model came with this mona; name the file of one that `mona export` made")
+        raise InputError("this installation of mona has no model; give the file of one that `mona export` made")
     return best() or _name_one()
 
 
 def _name_one() -> NoReturn:
     known = ", ".join(f"{card.name} for {card.scans.name}" for card in best_of_each())
-    raise InputError(f"models for several kinds of scan come with mona ({known}); name one")
+    raise InputError(f"models for several kinds of scan come with mona ({known}); choose one by name")
 
 
 def _newest(paths: Iterable[Path]) -> Path | None:

@@ -67,7 +67,7 @@ class JobRequest(BaseModel):
     method: str | None = Field(None, pattern=r"^[a-z][a-z0-9-]{0,30}$")
     steps: int | None = Field(None, ge=1, le=10_000_000)
     seed: int | None = Field(None, ge=0, le=2**31 - 1)
-    force: bool = Field(False, description="also segment a scan that is plainly not of the model's kind")
+    force: bool = Field(False, description="also segment a scan that is clearly not the kind the model is for")
 
 
 class Created(BaseModel):
@@ -80,7 +80,7 @@ class JobAnswer(BaseModel):
     state: Literal["waiting", "running", "done", "failed", "cancelled"]
     progress: float
     message: str = Field(description="what it is at; of a failed job, why")
-    refused: bool = Field(description="the scan is not of the model's kind; `force` segments it anyway")
+    refused: bool = Field(description="the scan is not the kind the model is for; `force` segments it anyway")
     created: str
     started: str | None
     ended: str | None

@@ -99,7 +99,7 @@ class SegmentingLane(threading.Thread):
                 job.about["reference"] = case.label is not None and not case.label.is_dir()
                 place = self._predictions.place(case, model.seal)
                 return Work(job.id, case.image, place, case.label if job.about["reference"] else None)
-        self._jobs.end(job, FAILED, "what was to be segmented is no longer there")
+        self._jobs.end(job, FAILED, "the scan to be segmented is no longer there")
         return None
 
     def _case(self, job: Job) -> Case | None:

@@ -245,7 +245,7 @@ class CasePage {
   async #mayLeave() {
     const answer = await ask("Save the correction?", `The drawing of ${this.entry.name} is not saved yet.`, [
       ["save", "Save", "primary"],
-      ["drop", "Throw it away"],
+      ["drop", "Discard it"],
       ["stay", "Keep drawing"],
     ]);
     if (answer === "save") return this.#save();

@@ -20,13 +20,13 @@ export async function showRuns(page) {
   if (page.signal.aborted) return;
   const head = el("h2", {}, "Runs");
   if (!runs.length) {
-    replace(page.runs, head, el("p", { class: "quiet" }, "No training yet. Its curve and model will be here."));
+    replace(page.runs, head, el("p", { class: "quiet" }, "No training yet. Its curve and model will appear here."));
     return;
   }
   const used = page.info.model?.name;
   const drawn = runs.slice(-DRAWN);
   const series = drawn.map(({ name, curve }) => ({ name, points: pointsOf(curve), strong: name === used }));
-  const words = "DSC is measured on validation scans, whose labels are not learnt from.";
+  const words = "DSC is measured on validation scans, which training does not learn from.";
   const titles = ["Run", "DSC", "Best at step", ""].map((name) => el("th", { scope: "col" }, name));
   const rows = runs.map((run) => row(page, run, run.name === used, drawn.indexOf(run))).reverse();
   const table = el("table", { class: "runs" }, el("thead", {}, el("tr", {}, titles)), el("tbody", {}, rows));
