@@ -51,7 +51,9 @@ def segment(
     frame: str | None = typer.Option(None, metavar="N|all", help="Frame of a 4-D scan or cine, from 0; or all."),
     series: str | None = typer.Option(None, help="Which series of a DICOM folder: number, description or UID."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Replace masks that already exist."),
-    force: bool = typer.Option(False, "--force", help="Also segment scans that are clearly not the kind the model is for."),
+    force: bool = typer.Option(
+        False, "--force", help="Also segment scans that are clearly not the kind the model is for."
+    ),
     threads: int = typer.Option(0, min=0, metavar="N", help="Threads for the network. Default: all cores."),
     batch: int | None = typer.Option(None, min=1, metavar="N", help="Slices at a time. Default: the engine's best."),
     max_ram: str | None = typer.Option(None, metavar="SIZE", help="Use at most this much memory, such as 2GB."),

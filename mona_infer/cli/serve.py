@@ -15,10 +15,14 @@ def serve(
     dataset: Path | None = typer.Argument(
         None, metavar="[DATASET]", help="A folder as `mona train --dataset` takes it, or any folder of scans."
     ),
-    model: Path | None = typer.Option(None, help="A file, a run's folder, or a name of `mona models`. Default: as `mona segment`."),
+    model: Path | None = typer.Option(
+        None, help="A file, a run's folder, or a name of `mona models`. Default: as `mona segment`."
+    ),
     port: int = typer.Option(8000, min=0, max=65535, help="0 takes a free one."),
     host: str = typer.Option("127.0.0.1", help="Address to listen on. Any but 127.0.0.1 needs a token."),
-    token: str | None = typer.Option(None, help="Require this token. Where one is needed and none is given, one is made and printed."),
+    token: str | None = typer.Option(
+        None, help="Require this token. Where one is needed and none is given, one is made and printed."
+    ),
     state: Path | None = typer.Option(
         None, metavar="FOLDER", help="Where uploads, jobs and predictions are kept. Default: in runs/.serve."
     ),
@@ -53,7 +57,9 @@ def serve(
         raise InputError(f"a token must have at least 8 characters, found {len(token)}")
     largest, room = parse_size(upload), parse_size(storage)
     if room < largest:
-        raise InputError(f"--storage {storage} is smaller than one upload may be (--upload {upload}); allow more storage")
+        raise InputError(
+            f"--storage {storage} is smaller than one upload may be (--upload {upload}); allow more storage"
+        )
     token = token or (None if loopback(host) else secrets.token_urlsafe(24))
     origins = frozenset(origin.rstrip("/") for origin in allow_origin)
     bound = listen(host, port)

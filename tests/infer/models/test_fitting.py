@@ -47,7 +47,9 @@ def test_no_score_decides_between_organs(folder: Path) -> None:
     assert [card.name for card in bundled.best_of_each()] == ["liver", "all"]
     assert bundled.best() is None and chosen_model() is None
     for ask in (find_model, Segmenter):
-        with pytest.raises(InputError, match=r"liver for a CT of the belly, all for a stack of bands.*; choose one by name"):
+        with pytest.raises(
+            InputError, match=r"liver for a CT of the belly, all for a stack of bands.*; choose one by name"
+        ):
             ask()
     assert find_model("few") == folder / "few.onnx"
 
