@@ -12,7 +12,14 @@ from rich.table import Table as RichTable
 
 from mona_train.bench.table import Column, Table, Value
 
-DROPPED_FIRST = ("asd_published", "dsc_paper_rules", "minutes", "dsc_last", "asd_paper_rules", "dsc_spread")
+DROPPED_FIRST: tuple[str, ...] = (
+    "asd_published",
+    "dsc_paper_rules",
+    "minutes",
+    "dsc_last",
+    "asd_paper_rules",
+    "dsc_spread",
+)
 DROPPED_FIRST += ("core_minutes", "asd_mm")
 LATEX = {
     "\\": r"\textbackslash{}",
