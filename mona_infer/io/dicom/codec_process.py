@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from mona_infer.errors import InputError
 
+CHILD = Path(__file__).with_name("codec_child.py")
 START = 120.0  # seconds in which the codecs are loaded: 0.3 on an idle machine, 9 on one with ten programs too many
 SECONDS, SECONDS_A_PIXEL = 20.0, 2e-6  # for a frame; 512 x 512 pixels of JPEG 2000 need 0.05
 # Address space beyond the loaded codecs.  JPEG 2000 needs 32 bytes a pixel: whole numbers, two copies, and GDCM's text.
@@ -68,9 +69,8 @@ class CodecProcess:
         return np.frombuffer(data, answer["dtype"]).reshape(shape)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        script = Path(__file__).with_name("codec_child.py")
         self._child = subprocess.Popen(
-            [sys.executable, "-P", str(script)],  # -P, because its folder has modules with very common names
+            [sys.executable, "-P", str(CHILD)],  # -P, because its folder has modules with very common names
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # GDCM and OpenJPEG print there
