@@ -69,6 +69,9 @@ def watched(name: str, seconds: int) -> int:
 def fuzz(name: str, seconds: int) -> None:
     import atheris
 
+    # The finder of an editable install hides the sources from atheris: it gets what is not found here, the C++ part.
+    sys.path.insert(0, str(TESTS.parent))
+    sys.meta_path.sort(key=lambda finder: type(finder).__name__.startswith("ScikitBuild"))
     with atheris.instrument_imports(include=list(WATCHED)):
         from fuzz import house
         from fuzz.targets import target

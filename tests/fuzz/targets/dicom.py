@@ -15,8 +15,7 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
-from helpers.dicom_files import write_enhanced, write_series
-from pydicom import dcmread
+from helpers.dicom_files import write_enhanced, write_label_map, write_series
 from pydicom.uid import (
     DeflatedExplicitVRLittleEndian,
     ExplicitVRBigEndian,
@@ -51,29 +50,13 @@ def _made() -> dict[str, list[bytes]]:
         made["packed"] = write_series(at / "packed", VOXELS, AFFINE, compress=RLELossless)
         made["enhanced"] = [write_enhanced(at / "e.dcm", VOXELS, AFFINE, undefined_lengths=True)]
         made["cine"] = [write_enhanced(at / "c.dcm", np.stack([VOXELS, VOXELS], 3), AFFINE)]
-        made["seg"] = [_segmentation(at / "e.dcm", at / "s.dcm")]
+        made["seg"] = [write_label_map(at / "s.dcm", VOXELS % 3, AFFINE)]
         return {key: [path.read_bytes() for path in paths] for key, paths in made.items()}
 
 
 def _uids():
     numbers = itertools.count(1)
     return lambda *_, **__: f"1.2.826.0.1.3680043.8.498.{next(numbers)}"
-
-
-def _segmentation(enhanced: Path, path: Path) -> Path:
-    """The least that is read of a label map, without highdicom."""
-    from pydicom.dataset import Dataset
-
-    ds = dcmread(enhanced)
-    ds.file_meta.MediaStorageSOPClassUID = ds.SOPClassUID = "1.2.840.10008.5.1.4.1.1.66.7"
-    ds.Modality, ds.SegmentationType, ds.BitsAllocated, ds.BitsStored, ds.HighBit = "SEG", "LABELMAP", 8, 8, 7
-    segment = Dataset()
-    segment.SegmentNumber, segment.SegmentLabel = 1, "heart"
-    ds.SegmentSequence = [segment]
-    ds.PixelRepresentation, ds.PixelData = 0, bytes(n % 2 for n in range(60))
-    ds["PixelData"].VR = "OB"
-    ds.save_as(path)
-    return path
 
 
 def seeds() -> Iterator[bytes]:

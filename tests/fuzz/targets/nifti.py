@@ -22,16 +22,16 @@ def seeds() -> Iterator[bytes]:
     voxels, floats = bytes(range(60)), np.arange(60, dtype=np.float32).tobytes()
     for size in (348, 540):
         for kind in (PLAIN, PACKED):
-            yield bytes([kind]) + _header(size) + bytes(4) + voxels
-        big = Header(np.frombuffer(_header(size), LAYOUTS[size]).astype(LAYOUTS[size].newbyteorder(">")).reshape(()))
+            yield bytes([kind]) + header(size) + bytes(4) + voxels
+        big = Header(np.frombuffer(header(size), LAYOUTS[size]).astype(LAYOUTS[size].newbyteorder(">")).reshape(()))
         yield bytes([PLAIN]) + bytes(big) + bytes(4) + voxels
-        yield bytes([PAIR]) + _header(size, magic=PAIR_MAGIC[size], vox_offset=0) + voxels
-        yield bytes([PLAIN]) + _header(size, sform_code=0) + bytes(4) + voxels
-        yield bytes([PLAIN]) + _header(size, sform_code=0, qform_code=0) + bytes(4) + voxels
-        yield bytes([PLAIN]) + _header(size, dim=[4, 5, 2, 3, 2, 1, 1, 1]) + bytes(4) + voxels
-        yield bytes([PLAIN]) + _header(size, datatype=16, bitpix=32, scl_slope=2) + bytes(4) + floats
-    yield bytes([PAIR]) + _header(348, magic=b"", vox_offset=0, sform_code=0, qform_code=0) + voxels  # Analyze
-    yield bytes([GZIP]) + gzip.compress(_header(348) + bytes(4) + voxels, mtime=0)
+        yield bytes([PAIR]) + header(size, magic=PAIR_MAGIC[size], vox_offset=0) + voxels
+        yield bytes([PLAIN]) + header(size, sform_code=0) + bytes(4) + voxels
+        yield bytes([PLAIN]) + header(size, sform_code=0, qform_code=0) + bytes(4) + voxels
+        yield bytes([PLAIN]) + header(size, dim=[4, 5, 2, 3, 2, 1, 1, 1]) + bytes(4) + voxels
+        yield bytes([PLAIN]) + header(size, datatype=16, bitpix=32, scl_slope=2) + bytes(4) + floats
+    yield bytes([PAIR]) + header(348, magic=b"", vox_offset=0, sform_code=0, qform_code=0) + voxels  # Analyze
+    yield bytes([GZIP]) + gzip.compress(header(348) + bytes(4) + voxels, mtime=0)
 
 
 def read(data: bytes, folder: Path) -> None:
@@ -49,11 +49,11 @@ def read(data: bytes, folder: Path) -> None:
         label_ids(volume)
 
 
-def _header(size: int, **changes: object) -> bytes:
-    header = Header.empty(size)
-    header["dim"] = [3, *SHAPE, 1, 1, 1, 1]
-    header["datatype"], header["bitpix"], header["magic"], header["vox_offset"] = 2, 8, MAGIC[size], size + 4
-    header.set_affine(np.array([[1.4, 0.1, 0, 3], [-0.1, 1.4, 0, 4], [0, 0, 8, 5], [0, 0, 0, 1]]))
+def header(size: int, **changes: object) -> bytes:
+    made = Header.empty(size)
+    made["dim"] = [3, *SHAPE, 1, 1, 1, 1]
+    made["datatype"], made["bitpix"], made["magic"], made["vox_offset"] = 2, 8, MAGIC[size], size + 4
+    made.set_affine(np.array([[1.4, 0.1, 0, 3], [-0.1, 1.4, 0, 4], [0, 0, 8, 5], [0, 0, 0, 1]]))
     for name, value in changes.items():
-        header[name] = value
-    return bytes(header)
+        made[name] = value
+    return bytes(made)

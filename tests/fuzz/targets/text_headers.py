@@ -24,6 +24,8 @@ endian: little
 encoding: %s
 space origin: (-1,2,3)
 """
+FRAMES = NRRD.replace(b"dimension: 3", b"dimension: 4").replace(b"5 4 3", b"5 4 3 1").replace(b"8)", b"8) none")
+FRAMES = FRAMES.replace(b"kinds: domain", b"kinds: domain domain").replace(b"domain\nendian", b"list\nendian")
 META = b"""ObjectType = Image
 NDims = 3
 BinaryData = True
@@ -44,15 +46,7 @@ DICTIONARY += [b"space: right-anterior-superior", b"none", b"nan", b"MET_SHORT",
 def seeds() -> Iterator[bytes]:
     yield b"\0" + NRRD % b"raw" + b"\n" + VOXELS
     yield b"\0" + NRRD % b"gzip" + b"\n" + gzip.compress(VOXELS, mtime=0)
-    yield (
-        b"\0"
-        + NRRD.replace(b"sizes: 5 4 3", b"sizes: 5 4 3 1")
-        .replace(b"dimension: 3", b"dimension: 4")
-        .replace(b"(0,0,8)", b"(0,0,8) none")
-        % b"raw"
-        + b"\n"
-        + VOXELS
-    )
+    yield b"\0" + FRAMES % b"raw" + b"\n" + VOXELS
     yield b"\1" + NRRD % b"raw" + b"data file: voxels.raw\nbyte skip: -1\n"
     yield b"\2" + META % (b"False", b"LOCAL") + VOXELS
     yield b"\2" + META % (b"True", b"LOCAL") + zlib.compress(VOXELS)
