@@ -203,8 +203,8 @@ def _model_of(job: Job, series: str | None, *, quiet: bool) -> Model:
     """The bundled model for a scan, of a folder the first one: a folder holds scans of one kind."""
     from tempfile import TemporaryDirectory
 
-    from mona_infer.io.remote import fetch
     from mona_infer.io.read import read_volume
+    from mona_infer.io.remote import fetch
     from mona_infer.models.bundled import best_of_each
     from mona_infer.models.fitting import fitting
 
