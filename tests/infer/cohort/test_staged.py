@@ -67,7 +67,7 @@ def test_reports_come_in_order_and_a_scan_that_vanished_is_one_of_them(shelf, mo
 
 
 def test_a_single_scan_fails_in_words_of_its_place(shelf, model):
-    here, memory = shelf
+    here, _ = shelf
     jobs, many = find_jobs("memory://scans/c.nii.gz", str(here / "mask.nii.gz"))
     with pytest.raises(InputError) as told:
         list(staged.run(jobs, model, OPTIONS, lambda: Segmenter(model), folder=many))
