@@ -81,7 +81,7 @@ def test_what_has_a_mask_is_left(shelf, model):
     memory.pipe_file("/masks/a.nii.gz", (here / "a.nii.gz").read_bytes())
     jobs, _ = find_jobs("memory://scans", "memory://masks")
     assert [job.name for job in without_mask(jobs, "memory://masks")] == ["b", "c", "d"]
-    settings = Settings("key", model, "auto", OPTIONS, {})
+    settings = Settings(model, "auto", OPTIONS, {})
     reports = list(in_order(settings, [jobs[0], jobs[3]], lambda: Segmenter(model), lambda: False))
     assert [(r.case, r.mask, bool(r.warnings)) for r in reports] == [
         ("a", "memory://masks/a.nii.gz", True),
