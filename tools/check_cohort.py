@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,13 +66,14 @@ def workers_of(process: int) -> list[int]:
 
 
 def segment(
-    scans: Path,
-    out: Path,
+    scans: Path | str,
+    out: Path | str,
     *options: str,
     kills: int = 0,
     pause: float = 0.0,
     seed: int = 0,
     env: dict[str, str] | None = None,
+    begun: Callable[[], bool] | None = None,
 ) -> Run:
     """`mona segment`, and so many SIGKILLs for its workers, `pause` seconds apart on average, once there is a mask."""
     dice, done = random.Random(seed), 0
@@ -81,7 +83,7 @@ def segment(
         process = subprocess.Popen(words, stdout=told, stderr=subprocess.STDOUT, env=env)
         strike = 0.0
         while (ended := os.wait4(process.pid, os.WNOHANG))[0] == 0:
-            if done < kills and any(Path(out).glob("*.nii.gz")):
+            if done < kills and (begun() if begun else any(Path(out).glob("*.nii.gz"))):
                 strike = strike or time.perf_counter() + dice.uniform(0, 2 * pause)
                 if time.perf_counter() >= strike and (there := workers_of(process.pid)):
                     os.kill(dice.choice(there), signal.SIGKILL)

@@ -1,7 +1,7 @@
 """A cohort from and to an S3 store that fails a share of its answers: is every mask there, whole, with the same bytes?
 
     python tools/check_remote.py --scans 200 --share 0.5
-    python tools/check_remote.py --scans 200 --share 0.5 --workers 2
+    python tools/check_remote.py --scans 200 --share 0.5 --workers 2 --kills 10
 
 moto serves S3 on loopback behind a program that fails its answers by a seeded draw: 500, 503, a proxy's page, an answer
 that is lost after the request was carried out, a connection that is reset, and bodies that end early, are short or have
@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from helpers.faulty_store import BUCKET, Store, store
 
 LOOK = 1.0  # seconds between looks at the masks in the store
+PAUSE = 3.0  # seconds between kills, on average
 
 
 def digests(shop: Store, known: frozenset[str] = frozenset()) -> dict[str, str]:
@@ -43,14 +44,14 @@ class Watch(threading.Thread):
         super().__init__(daemon=True)
         self._shop, self._wanted, self._end = shop, wanted, threading.Event()
         self.partial: set[str] = set()
-        self._whole: set[str] = set()
+        self.whole: set[str] = set()
         self.looks = 0
 
     def run(self) -> None:
         while not self._end.wait(LOOK):
-            found = digests(self._shop, frozenset(self._whole))
+            found = digests(self._shop, frozenset(self.whole))
             self.partial |= {name for name, digest in found.items() if digest != self._wanted.get(name)}
-            self._whole |= found.keys() - self.partial
+            self.whole |= found.keys() - self.partial
             self.looks += 1
 
     def stop(self) -> None:
@@ -64,6 +65,7 @@ def main() -> int:
     parser.add_argument("--slices", type=int, default=3, help="of each scan")
     parser.add_argument("--share", type=float, default=0.5, help="of the answers that fail")
     parser.add_argument("--workers", type=int, default=0, help="of a local cluster; 0: one process")
+    parser.add_argument("--kills", type=int, default=0, help="of workers, by SIGKILL at random moments")
     parser.add_argument("--model", default="acdc-5pc")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
@@ -83,7 +85,9 @@ def main() -> int:
         runs: list[Run] = []
         begun = time.perf_counter()
         while not runs or (runs[-1].code == 1 and len(runs) < 3):  # what failed is what a repeated command does
-            runs.append(segment(f"s3://{BUCKET}/scans", f"s3://{BUCKET}/masks", *options, *cluster))
+            words = (f"s3://{BUCKET}/scans", f"s3://{BUCKET}/masks", *options, *cluster)
+            kills = 0 if runs else asked.kills
+            runs.append(segment(*words, kills=kills, pause=PAUSE, seed=asked.seed, begun=lambda: bool(watch.whole)))
         wall = time.perf_counter() - begun
         watch.stop()
         found, left = digests(shop), len(shop.unfinished())
@@ -92,6 +96,7 @@ def main() -> int:
             "local": {"wall": round(local.wall, 1), "processor": round(local.processor, 1)},
             "store": {"wall": round(wall, 1), "processor": round(sum(run.processor for run in runs), 1)},
             "commands until exit code 0": len(runs) if runs[-1].code == 0 else None,
+            "workers killed": sum(run.kills for run in runs),
             "requests": shop.faults.asked,
             "failed": dict(sorted(shop.faults.failed.items())),
             "share that failed": round(shop.faults.failed.total() / max(1, shop.faults.asked), 3),

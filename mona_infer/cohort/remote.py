@@ -85,7 +85,12 @@ def without_mask(jobs: list[Job], out: str) -> list[Job]:
 
 
 def has_mask(job: Job) -> bool:
-    return exists(job.target) if job.target else job.out.exists()
+    if not job.target:
+        return job.out.exists()
+    try:
+        return exists(job.target)
+    except InputError:  # a store that does not answer: what it says to the scan's request is told
+        return False
 
 
 def _with_targets(scan: str, out: str, reference: Path | None, format: str | None) -> tuple[list[Job], bool]:

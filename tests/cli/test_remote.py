@@ -197,3 +197,18 @@ def test_ctrl_c_while_the_store_does_not_answer(shop, model, tmp_path):
     assert (run.returncode, told) == (130, "mona: interrupted\n")
     assert shop.faults.asked - before <= 2
     assert shop.keys("masks") == []
+
+
+@pytest.mark.full
+def test_a_cluster_from_and_to_a_store_that_fails_half_of_its_answers(shop, model, tmp_path):
+    pytest.importorskip("distributed")
+    write_scans(tmp_path / "scans", CASES)
+    upload(shop, tmp_path / "scans", "scans")
+    assert mona(shop, "segment", tmp_path / "scans", "--out", tmp_path / "masks", "--model", model).returncode == 0
+    wanted = {p.relative_to(tmp_path).as_posix(): p.read_bytes() for p in (tmp_path / "masks").rglob("*.nii.gz")}
+    shop.faults.share = 0.5
+    command = ["segment", f"s3://{BUCKET}/scans", "--out", f"s3://{BUCKET}/masks", "--model", model]
+    done = mona(shop, *command, "--cluster", "local:2", "--summary", tmp_path / "table.csv")
+    assert done.returncode == 0, done.stderr
+    assert {key: shop.get(key) for key in shop.keys("masks/")} == wanted
+    assert len((tmp_path / "table.csv").read_text().splitlines()) == CASES + 1

@@ -7,6 +7,7 @@ import random
 import socket
 import struct
 import threading
+import time
 from collections import Counter
 from contextlib import contextmanager
 
@@ -29,7 +30,9 @@ class Faulty:
         if kind is None:
             return self.app(environ, start_response)
         self.failed[kind] += 1
-        if kind in ("500", "503", "proxy", "403"):
+        if kind == "silent":  # by a rule only: it takes its time
+            time.sleep(2)
+        if kind in ("500", "503", "proxy", "403", "silent"):
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             return _answer(start_response, kind)
         told = {}

@@ -2,6 +2,7 @@
 
 import io
 import os
+import time
 import zipfile
 
 import pytest
@@ -218,6 +219,16 @@ def test_nobody_answers(shop, tmp_path, monkeypatch):
     _forget_sessions()
     with pytest.raises(InputError, match=r"after 5 attempts in \d+ s: the store cannot be reached; check the address"):
         remote.fetch(f"{SCANS}/a.nii", tmp_path)
+
+
+def test_a_store_that_falls_silent(shop, tmp_path, monkeypatch):
+    monkeypatch.setattr(s3, "SILENCE", 0.5)
+    shop.put("scans/a.nii", b"scan")
+    told = []
+    shop.faults.rule = lambda *request: told.append(request) or ("silent" if len(told) == 1 else None)
+    began = time.monotonic()
+    assert remote.fetch(f"{SCANS}/a.nii", tmp_path).read_bytes() == b"scan"
+    assert len(told) == 3 and time.monotonic() - began > 0.5
 
 
 def test_an_object_that_vanishes_while_it_is_read(shop, tmp_path, monkeypatch):
