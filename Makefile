@@ -46,7 +46,7 @@ test: lint $(DRIVER)
 # What `make test-all` checks mona against. pydicom-seg asks for numpy < 2 but its reader works with newer ones.
 $(ORACLES): pyproject.toml | $(INSTALLED)
 	@echo "installing the programs that mona is checked against"
-	@$(BIN)/python -m pip install --disable-pip-version-check -e ".[oracles]" | awk '$(SHOW)'
+	@$(BIN)/python -m pip install --disable-pip-version-check -e ".[oracles,parquet]" | awk '$(SHOW)'
 	@$(BIN)/python -m pip install --disable-pip-version-check --no-deps "pydicom-seg==0.4.1" | awk '$(SHOW)'
 	@touch $@
 

@@ -15,6 +15,8 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+import typer
+
 from mona_infer.cohort.cluster import Workers
 from mona_infer.errors import CheckFailed
 from mona_infer.system.progress import waiting as waiting_bar
@@ -23,6 +25,7 @@ SCANS = 20  # of a task: Dask takes about a millisecond for one
 WAITING = 2  # tasks for each worker, so that none waits for the driver
 LIVES = 3
 LOOK = 1.0  # seconds between looks for new workers
+ANSWER = 120.0  # seconds in which the answer of a task that has ended must be here
 GIVE_UP = 15.0  # seconds that interrupted tasks have to end tidily
 
 Item = TypeVar("Item")
@@ -69,6 +72,8 @@ class Driver(Generic[Item, Result]):
         self._count = 0
 
     def run(self, items: list[Item]) -> Generator[Result, None, None]:
+        if not self._workers.count():
+            typer.echo("waiting for the first worker of the cluster", err=True)
         self._client.wait_for_workers(1)
         size = max(1, min(SCANS, len(items) // (2 * WAITING * self._workers.count())))
         waiting = deque(_Task(items[n : n + size]) for n in range(0, len(items), size))
@@ -111,8 +116,8 @@ class Driver(Generic[Item, Result]):
         if future.status not in ("finished", "error"):
             raise CheckFailed("the Dask scheduler was lost; what is written stays, so repeat the command")
         try:
-            return self._work.results(future.result())
-        except KilledWorker:
+            return self._work.results(future.result(timeout=ANSWER))
+        except (KilledWorker, TimeoutError):  # the latter if its worker was lost between its end and its answer
             return self._try_again(item, waiting)
 
     def _try_again(self, item: _Task[Item], waiting: deque[_Task[Item]]) -> list[Result]:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Any
 
-from mona_infer.cohort import task
 from mona_infer.cohort.cluster import check, connected, memory_of_worker, parse, slurm_option
 from mona_infer.cohort.driver import LIVES, Driver
 from mona_infer.cohort.settings import Settings
+from mona_infer.cohort.task import Done, segment_jobs, stop
 from mona_infer.segmenting.jobs import Job
 from mona_infer.segmenting.report import CaseReport
 
@@ -54,9 +54,9 @@ class _Segmenting:
         self.name = f"mona-{settings.key}"
 
     def task(self, items: list[Job], careful: bool) -> tuple[Any, ...]:
-        return task.segment_jobs, self._settings.key, items, careful
+        return segment_jobs, self._settings.key, items, careful
 
-    def results(self, answer: task.Done) -> list[CaseReport]:
+    def results(self, answer: Done) -> list[CaseReport]:
         if answer.engine and not self._engine:
             self._engine = answer.engine
             self._describe(answer.engine)
@@ -73,7 +73,7 @@ class _Segmenting:
         client.register_plugin(Command(self._settings, same_terminal=self._same_terminal))
 
     def stop(self, client: Any) -> None:
-        client.run(task.stop, self._settings.key, on_error="ignore")
+        client.run(stop, self._settings.key, on_error="ignore")
 
     def end(self, client: Any) -> None:
         client.unregister_worker_plugin(self.name)
