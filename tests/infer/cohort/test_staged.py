@@ -76,8 +76,8 @@ def test_a_single_scan_fails_in_words_of_its_place(shelf, model):
 
 
 def test_what_has_a_mask_is_left(shelf, model):
-    here, memory = shelf
     """By one listing for the command; by a look at each scan for a worker that comes after a lost one."""
+    here, memory = shelf
     nib.save(nib.Nifti1Image(np.zeros((40, 36, 5), np.uint8), np.eye(4)), here / "mask.nii.gz")
     memory.pipe_file("/masks/a.nii.gz", (here / "mask.nii.gz").read_bytes())
     memory.pipe_file("/masks/b.nii.gz", memory.cat_file("/scans/b.nii.gz"))  # a file that is no mask
