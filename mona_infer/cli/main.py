@@ -175,5 +175,7 @@ def main() -> NoReturn:
 
 
 def _complain(sentence: str, code: int) -> int:
-    sys.stderr.write("mona: " + " ".join(sentence.split()) + "\n")
+    # A sentence quotes files, which may hold line breaks, and codes that a terminal would obey.
+    said = "".join(c if c.isprintable() else "?" for c in " ".join(sentence.split()))
+    sys.stderr.write(f"mona: {said}\n")
     return code
