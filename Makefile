@@ -43,11 +43,12 @@ $(DRIVER): tests/browser/package-lock.json
 test: lint $(DRIVER)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not full and not gpu"
 
-# What `make test-all` checks mona against. pydicom-seg asks for numpy < 2 but its reader works with newer ones.
+# What `make test-all` checks mona against. pydicom-seg asks for numpy < 2 but its reader works with newer ones; of
+# monailabel only the client is wanted, not its server.
 $(ORACLES): pyproject.toml | $(INSTALLED)
 	@echo "installing the programs that mona is checked against"
 	@$(BIN)/python -m pip install --disable-pip-version-check -e ".[oracles,parquet]" | awk '$(SHOW)'
-	@$(BIN)/python -m pip install --disable-pip-version-check --no-deps "pydicom-seg==0.4.1" | awk '$(SHOW)'
+	@$(BIN)/python -m pip install --disable-pip-version-check --no-deps "pydicom-seg==0.4.1" "monailabel==0.8.5" | awk '$(SHOW)'
 	@touch $@
 
 test-all: lint $(ORACLES) $(DRIVER)

@@ -27,9 +27,9 @@ const commands = {
     page.on("pageerror", (error) => messages.push(String(error)));
     await page.goto(url, { timeout: 120_000 });  // beside other work, starting takes long
   },
-  async wait({ selector, seconds = 60 }) { await page.waitForSelector(selector, { timeout: 1000 * seconds, state: "attached" }); },
+  async wait({ selector, seconds = 240 }) { await page.waitForSelector(selector, { timeout: 1000 * seconds, state: "attached" }); },
   async key({ key }) { await page.keyboard.press(key); await settled(); },
-  async click({ selector, position }) { await page.click(selector, { position }); await settled(); },
+  async click({ selector, position }) { await page.click(selector, { position, timeout: 120_000 }); await settled(); },
   async move({ x, y }) { await page.mouse.move(x, y); },
   async wheel({ by }) { await page.mouse.wheel(0, by); await settled(); },
   async drag({ path }) {  // of [x, y] on the screen, the button held

@@ -66,4 +66,4 @@ class Browser:
     def close(self) -> None:
         if self._process.stdin is not None:
             self._process.stdin.close()
-        self._process.wait(30)
+        self._process.wait(120)  # beside other work, even ending takes long

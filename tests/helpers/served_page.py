@@ -39,7 +39,7 @@ class Hand:
     def go(self, place: str) -> None:
         self.browser("evaluate", code=f"location.hash = {'#/' + place!r}")
 
-    def shown(self, page: str, seconds: float = 60) -> None:
+    def shown(self, page: str, seconds: float = 240) -> None:
         self.browser("wait", selector=f"main[data-shown={page}]", seconds=seconds)
 
     def click(self, selector: str) -> None:
