@@ -49,7 +49,7 @@ def of_mask(job: Job, classes: Sequence[LabelClass]) -> CaseReport:
             volumes = class_volumes(mask, lambda voxels: voxels, 0, classes)
             report.frames.append(FrameReport({name: _only_volume(entry) for name, entry in volumes.items()}))
             report.spacing = [round(s, 6) for s in mask.spacing]
-    except (MonaError, OSError) as error:
+    except (MonaError, OSError, ValueError) as error:  # ValueError: voxels that are no labels
         return CaseReport(job.name, scan, error=f"its mask cannot be read ({error}); remove it and repeat")
     report.cine = heartbeat(report.frames) if len(report.frames) > 1 else None
     return report

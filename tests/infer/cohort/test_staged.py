@@ -76,15 +76,18 @@ def test_a_single_scan_fails_in_words_of_its_place(shelf, model):
 
 
 def test_what_has_a_mask_is_left(shelf, model):
-    here, memory = shelf
     """By one listing for the command; by a look at each scan for a worker that comes after a lost one."""
-    memory.pipe_file("/masks/a.nii.gz", (here / "a.nii.gz").read_bytes())
+    here, memory = shelf
+    nib.save(nib.Nifti1Image(np.zeros((40, 36, 5), np.uint8), np.eye(4)), here / "mask.nii.gz")
+    memory.pipe_file("/masks/a.nii.gz", (here / "mask.nii.gz").read_bytes())
+    memory.pipe_file("/masks/b.nii.gz", memory.cat_file("/scans/b.nii.gz"))  # a file that is no mask
     jobs, _ = find_jobs("memory://scans", "memory://masks")
-    assert [job.name for job in without_mask(jobs, "memory://masks")] == ["b", "c", "d"]
-    settings = Settings("key", model, "auto", OPTIONS, {})
-    reports = list(in_order(settings, [jobs[0], jobs[3]], lambda: Segmenter(model), lambda: False))
+    assert [job.name for job in without_mask(jobs, "memory://masks")] == ["c", "d"]
+    settings = Settings(model, "auto", OPTIONS, {})
+    reports = list(in_order(settings, [jobs[0], jobs[1], jobs[3]], lambda: Segmenter(model), lambda: False))
     assert [(r.case, r.mask, bool(r.warnings)) for r in reports] == [
         ("a", "memory://masks/a.nii.gz", True),
+        ("b", None, False),
         ("d", "memory://masks/d.nii.gz", False),
     ]
 
