@@ -1,5 +1,6 @@
 """`mona data prepare --cluster` makes the same cache, byte for byte."""
 
+import json
 import subprocess
 
 import pytest
@@ -20,14 +21,12 @@ def test_a_cluster_prepares_the_same_cache(tmp_path):
     for n in range(9):
         save(tmp_path / f"Task/imagesTr/case_{n}.nii.gz", scan(n))
         save(tmp_path / f"Task/labelsTr/case_{n}.nii.gz", mask(n))
-    (tmp_path / "Task/dataset.json").write_text(
-        '{"name": "task", "modality": {"0": "MRI"}, "labels": {"0": "background", "1": "a", "2": "b", "3": "c"},'
-        ' "numTraining": 9, "file_ending": ".nii.gz", "training": ['
-        + ", ".join(
-            f'{{"image": "./imagesTr/case_{n}.nii.gz", "label": "./labelsTr/case_{n}.nii.gz"}}' for n in range(9)
-        )
-        + "]}"
-    )
+    labels = {"0": "background", "1": "a", "2": "b", "3": "c"}
+    cases = [
+        {"image": f"./imagesTr/case_{n}.nii.gz", "label": f"./labelsTr/case_{n}.nii.gz"} for n in range(9)
+    ]  # as in the Decathlon
+    facts = {"name": "task", "modality": {"0": "MRI"}, "labels": labels, "numTraining": 9, "training": cases}
+    (tmp_path / "Task/dataset.json").write_text(json.dumps(facts))
     here = prepare(tmp_path, "here")
     assert here.returncode == 0, here.stderr
     spread = prepare(tmp_path, "spread", "--cluster", "local:2")
