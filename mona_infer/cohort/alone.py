@@ -50,11 +50,10 @@ def each_alone(
 
 
 def clear_temporary(job: Job) -> None:
-    """What a killed process left of this mask; a store has nothing to clear."""
-    if job.target:
-        return
-    for path in job.out.parent.glob(f".????????.{job.out.name}") if job.out.parent.is_dir() else ():
-        path.unlink(missing_ok=True)
+    """What a killed process left of this mask and its record; a store has nothing to clear."""
+    for file in () if job.target else filter(None, (job.out, job.record)):
+        for path in file.parent.glob(f".????????.{file.name}") if file.parent.is_dir() else ():
+            path.unlink(missing_ok=True)
 
 
 class _Child:
