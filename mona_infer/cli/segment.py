@@ -13,11 +13,14 @@ from mona_infer.errors import CheckFailed, InputError, MonaError
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+    from contextlib import AbstractContextManager
 
     from mona_infer.models.file import Model
     from mona_infer.segmenter import Segmenter
     from mona_infer.segmenting.jobs import Job
     from mona_infer.segmenting.report import CaseReport
+
+LOCK = ".mona.lock"  # in a folder of masks, while they are written
 
 
 def segment(
@@ -63,8 +66,8 @@ def segment(
     skipped.
     """
     sealed_later = _read_model(model)
-    from mona_infer.segmenting.jobs import clear_left_behind, find_jobs
-    from mona_infer.segmenting.outputs import Options
+    from mona_infer.segmenting.jobs import find_jobs
+    from mona_infer.segmenting.outputs import Options, maps_of
     from mona_infer.segmenting.pipeline import run
     from mona_infer.system.memory_budget import parse_size
 
@@ -94,12 +97,12 @@ def segment(
         pictures=preview is not None,
         keep_names=keep_names,
     )
-    clear_left_behind(jobs)
     cases, pictures = [], []
-    for case, rows in run(todo, sealed, options, setup.segmenter, folder=folder, max_ram=ram) if todo else ():
-        cases.append(case)
-        pictures += rows
-        _print_case(case, quiet=quiet)
+    with _at_work(out, jobs, [stats, preview, page, json_file], maps_of(jobs, options, sealed), folder=folder):
+        for case, rows in run(todo, sealed, options, setup.segmenter, folder=folder, max_ram=ram) if todo else ():
+            cases.append(case)
+            pictures += rows
+            _print_case(case, quiet=quiet)
     failed = [case.case for case in cases if case.error is not None]
     done, kept = len(cases) - len(failed), [job.name for job in jobs if job not in todo]
     report: dict[str, Any] = {
@@ -164,6 +167,23 @@ def _check_outputs(jobs: list[Job], files: list[Path | None], folders: list[Path
         from mona_infer.io.dicom.segmentation.write import check_highdicom
 
         check_highdicom()
+
+
+def _at_work(
+    out: Path, jobs: list[Job], files: list[Path | None], maps: list[Path], *, folder: bool
+) -> AbstractContextManager[None]:
+    """Clears up what killed commands left of these files, if nobody else is at work on them."""
+    from contextlib import nullcontext
+
+    from mona_infer.io.atomic import clear_left_behind
+    from mona_infer.system.lock import LEFT_BEHIND, at_work
+
+    written = [path for job in jobs for path in (job.out, job.page)] + files
+    paths = [*(path for path in written if path is not None), *maps]
+    if folder:
+        return at_work(out, LOCK, lambda age: clear_left_behind(paths, age))
+    clear_left_behind(paths, LEFT_BEHIND)  # a lock would lie in a folder that is the user's
+    return nullcontext()
 
 
 def _bundled(model: Model) -> dict[str, str]:

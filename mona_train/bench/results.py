@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mona_infer.errors import InputError
+from mona_infer.io.atomic import sync_folder
 
 FILE = "results.jsonl"
 Line = dict[str, Any]
@@ -46,6 +47,7 @@ class Results:
             file.write(text.encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
+        sync_folder(self.path.parent)
         self.lines.append(json.loads(text))
 
 

@@ -142,11 +142,8 @@ def _run(
     from mona_train.engine.session import Session
     from mona_train.run.lock import only_one
 
-    if not resumed and (folder / "run.toml").exists():
-        raise InputError(
-            f"{folder} already contains a run; resume it with `mona train --resume {folder}`, or choose another folder "
-            "with --out"
-        )
+    if not resumed:
+        _refuse_a_second_run(folder)
     warnings.filterwarnings("ignore", module="lightning_fabric")
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     with contextlib.ExitStack() as stack:
@@ -172,9 +169,20 @@ def _run(
             return
         if main and not resumed:  # only now: a run that is refused must not leave a folder behind
             stack.enter_context(only_one(folder))
+            _refuse_a_second_run(folder)  # another process may have begun, and even ended, since this one looked
         if resumed:
             session.resume()
         _train(session, main=main, devices=devices, until=until)
+
+
+def _refuse_a_second_run(folder: Path) -> None:
+    from mona_train.run.folder import CONFIG
+
+    if (folder / CONFIG).exists():
+        raise InputError(
+            f"{folder} already contains a run; resume it with `mona train --resume {folder}`, or choose another folder "
+            "with --out"
+        )
 
 
 def _train(session: Session, *, main: bool, devices: int, until: int | None = None) -> None:

@@ -5,6 +5,7 @@ It has no clock in it: a run that was killed and resumed leaves the same file as
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from mona_infer.errors import InputError
+from mona_infer.io.atomic import sync_folder
 
 
 class MetricsLog:
@@ -27,16 +29,19 @@ class MetricsLog:
     def write(self, step: int, **values: Any) -> None:
         """Floats are written so that they read back exactly; what is not finite as NaN and Infinity."""
         if self._file is not None:
-            self._file.write(json.dumps({"step": step, **values}).encode() + b"\n")
-            self._file.flush()
+            with self._named():
+                self._file.write(json.dumps({"step": step, **values}).encode() + b"\n")
+                self._file.flush()
 
     def position(self) -> int:
         """Bytes that are safely on the disk: what a checkpoint remembers."""
-        if self._file is None:
+        if self._file is None or self._path is None:
             return 0
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        return os.fstat(self._file.fileno()).st_size
+        with self._named():
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            sync_folder(self._path.parent)  # its name, too: a checkpoint without its metrics cannot be resumed
+            return os.fstat(self._file.fileno()).st_size
 
     def truncate(self, position: int) -> None:
         """Forget what was written after the checkpoint that remembers `position`: lines, or half a line."""
@@ -55,7 +60,16 @@ class MetricsLog:
 
     def close(self) -> None:
         if self._file is not None:
-            self._file.close()
+            with self._named():
+                self._file.close()
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """A disk that is full says so of an open file, and no longer knows its name."""
+        try:
+            yield
+        except OSError as error:
+            raise InputError(f"{self._path} cannot be written: {error.strerror or error}") from error
 
     def __enter__(self) -> MetricsLog:
         return self

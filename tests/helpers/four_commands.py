@@ -1,0 +1,153 @@
+"""`mona train`, `data prepare`, `segment` and `bench`, made small: work of seconds for faults to be injected into.
+
+Each writes below a folder `out`, from inputs that lie elsewhere, and is repeated as a user would repeat it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from helpers import models
+from helpers.bench_runs import write_list
+from helpers.small_runs import QUICK, kept, write_dataset
+from helpers.train_commands import MONA, SMALL, Done, setting
+from mona_infer.io.atomic import TEMPORARY
+from mona_train.bench.results import read_results
+
+NAMES = ("train", "prepare", "segment", "bench")
+STEPS = 8  # of `mona train`: 4 of pre-training, 4 of fine-tuning
+SETTINGS = {**SMALL, "pretrain_share": "0.5", "batch.labelled": "2", "batch.unlabelled": "6", **QUICK}
+SETTINGS |= {"every.validate": "4", "every.save": "2", "every.log": "1"}
+TRAIN = ["train", "--dataset", "hearts", "--preset", "paper", "--ratio", "0.4", "--steps", str(STEPS)]
+TRAIN += setting(SETTINGS)
+ROWS = ["--methods", "unet-l", "--steps", str(STEPS), "--threads", "1"]
+SCANS = 12
+# What a row says of the clock and the machine, and where it lies.
+TIMED = ("seconds", "processor_seconds", "peak_memory", "finished")
+BESIDE = re.compile(r"\.(shards|new|old)$")  # of a cache that is being prepared
+
+
+def write_inputs(place: Path) -> Path:
+    """Hearts, their prepared cache, scans to segment and a list of rows."""
+    write_dataset(place / "hearts")
+    (place / "scans").mkdir()
+    images = sorted((place / "hearts/imagesTr").iterdir())
+    for n in range(SCANS):
+        shutil.copy(images[n % len(images)], place / "scans" / f"scan{n:02d}.nii.gz")
+    models.write(place / "model.onnx")
+    write_list(place)
+    done = run(place, "data", "prepare", "hearts", "--size", "32x32")
+    assert done.code == 0, done
+    return place
+
+
+def words(name: str, out: Path) -> list[Any]:
+    """Of the command; a run that has begun is resumed, everything else is typed once more."""
+    if name == "train":
+        begun = (out / "run" / "run.toml").exists()
+        return ["train", "--resume", out / "run"] if begun else [*TRAIN, "--out", out / "run"]
+    if name == "prepare":
+        return ["data", "prepare", "hearts", "--size", "32x32", "--out", out / "cache"]
+    if name == "segment":
+        return ["segment", "scans", "--model", "model.onnx", "--out", out / "masks", "--threads", "1"]
+    return ["bench", "small.toml", *ROWS, "--out", out / "bench"]
+
+
+def start(place: Path, *given: Any, **more: Any) -> subprocess.Popen[str]:
+    """In a session of its own, so that all of its processes can be reached at once."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **more.pop("env", {})}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, "text": True}
+    command = [str(MONA), *map(str, given)]
+    return subprocess.Popen(command, cwd=place, env=environment, start_new_session=True, **pipes, **more)
+
+
+def run(place: Path, *given: Any, **more: Any) -> Done:
+    process = start(place, *given, **more)
+    out, err = process.communicate(timeout=600)
+    return Done(process.returncode, out, err)
+
+
+def result(name: str, out: Path) -> dict[str, Any]:
+    """All that the command is for, but for what the clock says."""
+    if name == "train":
+        return dict(kept(out / "run"))
+    if name in ("prepare", "segment"):
+        folder = out / ("cache" if name == "prepare" else "masks")
+        return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    lines = [{k: v for k, v in line.items() if k not in TIMED} for line in read_results(out / "bench/results.jsonl")]
+    rows = {name: content for name, content in kept(out / "bench").items() if name.startswith("rows/")}
+    return {"results.jsonl": json.dumps(lines, sort_keys=True), **rows}
+
+
+def differing(name: str, out: Path, expected: dict[str, Any]) -> list[str]:
+    """The files that are not as they should be; [] if the command lost nothing."""
+    found = result(name, out)
+    return sorted(key for key in {*found, *expected} if found.get(key) != expected.get(key))
+
+
+def leftovers(out: Path) -> list[str]:
+    """Temporary files, folders beside a cache, locks that nobody holds; a cache keeps its own lock's file."""
+    found = (p for p in out.rglob("*") if TEMPORARY.fullmatch(p.name) or BESIDE.search(p.name) or _is_lock(p))
+    return sorted(p.relative_to(out).as_posix() for p in found)
+
+
+def _is_lock(path: Path) -> bool:
+    return path.name.endswith(".lock") and path.name != "cache.lock"
+
+
+def partial(name: str, out: Path, expected: dict[str, Any]) -> list[str]:
+    """Files under their final names that differ from those of an undisturbed command; runs are still growing."""
+    if name in ("train", "bench"):
+        return []
+    if name == "prepare":
+        return differing(name, out, expected) if (out / "cache").exists() else []
+    found = result(name, out) if (out / "masks").exists() else {}
+    return [key for key, content in found.items() if not TEMPORARY.fullmatch(key) and content != expected.get(key)]
+
+
+def one_sentence(done: Done) -> str:
+    """What `mona` complained of, in one line; fails if there was more, or a traceback."""
+    assert "Traceback" not in done.err, done.err
+    told = [line for line in done.err.splitlines() if line.startswith("mona: ")]
+    assert len(told) == 1, done.err
+    return told[0]
+
+
+def rows_at_work(out: Path) -> list[int]:
+    """The processes that train rows of the bench below `out`: they have sessions of their own."""
+    found = []
+    for path in Path("/proc").iterdir():
+        try:
+            command = (path / "cmdline").read_bytes().decode().split("\0")
+        except (OSError, ValueError):
+            continue
+        if "--resume" in command and command[command.index("--resume") + 1].startswith(f"{out}/bench/rows"):
+            found.append(int(path.name))
+    return found
+
+
+def signal_all(process: subprocess.Popen[str], out: Path, number: signal.Signals) -> None:
+    """The command, and the rows that it has started."""
+    for pid in (process.pid, *rows_at_work(out)):
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue
+
+
+def wait_until(process: subprocess.Popen[str], happened: Any, patience: float = 300) -> bool:
+    """Whether it happened before the process ended."""
+    end = time.monotonic() + patience
+    while process.poll() is None and time.monotonic() < end:
+        if happened():
+            return True
+        time.sleep(0.005)
+    return False
