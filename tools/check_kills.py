@@ -47,13 +47,16 @@ class Count:
         bins = [sum(int(min(s, 0.999) * BINS) == n for s in self.shares) for n in range(BINS)]
         times = f"{min(self.shares):.2f} to {max(self.shares):.2f}, median {statistics.median(self.shares):.2f}"
         return (
-            f"{self.name:8} {self.seconds:5.1f} s undisturbed; {len(self.shares)} kills ({self.first} of a fresh start), "
+            f"{self.name:8} {self.seconds:.1f} s undisturbed; {len(self.shares)} kills, {self.first} of a fresh start, "
             f"after {times} of that time, by tenths {bins}; {self.ends} results compared, {len(self.faults)} faults"
         )
 
 
 def killed(name: str, place: Path, out: Path, seconds: float | None, victim: str) -> bool:
-    """Whether there was something to kill after so many seconds (None: leave it alone); a row killed alone lets its bench go on."""
+    """Whether there was something to kill after so many seconds (None: leave it alone).
+
+    A bench whose row was killed goes on, and must end well.
+    """
     process = four.start(place, *four.words(name, out))
     try:
         said = process.communicate(timeout=seconds)
@@ -102,7 +105,9 @@ def check(name: str, place: Path, outs: Iterator[Path], kills: int, draw: random
             count.shares.append(share)
             count.first += fresh
             fresh = False
-            count.faults += [f"{name}, killed at {share:.2f}: {p} is half-written" for p in four.partial(name, out, expected)]
+            count.faults += [
+                f"{name}, killed at {share:.2f}: {p} is half-written" for p in four.partial(name, out, expected)
+            ]
             print(f"{name}: kill {len(count.shares)} of {kills} ({victim}) at {share:.2f}", flush=True)
         count.ends += 1
         count.faults += [f"{name}: {file} differs" for file in four.differing(name, out, expected)]

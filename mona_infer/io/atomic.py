@@ -54,7 +54,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def clear_left_behind(paths: Iterable[Path], age: float) -> None:
-    """Remove what killed processes left of these files.  Either way: a clock that was set back makes files of the future.
+    """Remove what killed processes left of these files, if it is that old; or from the future: clocks are set back.
 
     Only their own temporary names: the folder is the user's, and holds hidden files of others.
     """

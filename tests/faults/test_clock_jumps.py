@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from helpers import jumping_clock
 from helpers.four_commands import NAMES, differing, leftovers, run, words
+from helpers.train_commands import mona
 
 CLOCK = {"PYTHONPATH": str(next(iter(jumping_clock.__path__)))}
 DAY = 86_400
@@ -31,7 +32,7 @@ def test_a_clock_that_jumps_while_it_works(
 @pytest.mark.parametrize("jump", [0, -DAY, DAY])
 def test_what_a_killed_command_left_goes_whatever_the_clock_says(jump: int, place: Path, tmp_path: Path) -> None:
     left = half_a_mask(tmp_path, jump)
-    assert run(place, *words("segment", tmp_path)).code == 0
+    assert mona(place, *words("segment", tmp_path)).code == 0
     assert not left.exists() and leftovers(tmp_path) == []
 
 
@@ -40,7 +41,7 @@ def test_what_a_command_at_work_writes_stays_whatever_the_clock_says(place: Path
     half = half_a_mask(tmp_path, -DAY)
     with (tmp_path / "masks/.mona.lock").open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_SH)
-        assert run(place, *words("segment", tmp_path)).code == 0
+        assert mona(place, *words("segment", tmp_path)).code == 0
         assert half.exists()
 
 
@@ -49,7 +50,7 @@ def test_hidden_files_of_others_stay(place: Path, tmp_path: Path) -> None:
     backup = tmp_path / ".20240101.backup.tar.gz"
     backup.write_bytes(b"all I have")
     os.utime(backup, (1, time.time() - DAY))
-    done = run(place, "segment", place / "scans/scan00.nii.gz", "--out", tmp_path / "mask.nii.gz")
+    done = mona(place, "segment", "scans/scan00.nii.gz", "--model", "model.onnx", "--out", tmp_path / "mask.nii.gz")
     assert done.code == 0 and backup.exists(), done
 
 

@@ -1,4 +1,4 @@
-"""A process that is frozen in the middle of its work (SIGSTOP: a suspended laptop, a paused machine), then continued."""
+"""A process that is frozen in the middle of its work (SIGSTOP, a suspended laptop, a paused machine) and continued."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.four_commands import NAMES, differing, leftovers, one_sentence, partial, run, signal_all, start, words
+from helpers.four_commands import NAMES, differing, leftovers, partial, run, start, words
 
 GROUPS = Path("/sys/fs/cgroup/memory")  # of version 1; with version 2, systemd has the say
 LIMIT = 120 << 20  # bytes: enough to start, and too little for the work of any of the four

@@ -17,9 +17,7 @@ SAMPLE = ("prepare", "segment")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in SAMPLE else [pytest.mark.full]) for n in NAMES])
-def test_read_only_output(
-    name: str, place: Path, undisturbed: Callable[[str], dict[str, Any]], tmp_path: Path
-) -> None:
+def test_read_only_output(name: str, place: Path, undisturbed: Callable[[str], dict[str, Any]], tmp_path: Path) -> None:
     expected = undisturbed(name)
     out = tmp_path / "out"
     with memory_disk(out, ROOM) as disk:
