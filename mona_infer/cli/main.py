@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -175,5 +176,6 @@ def main() -> NoReturn:
 
 
 def _complain(sentence: str, code: int) -> int:
-    sys.stderr.write("mona: " + " ".join(sentence.split()) + "\n")
+    with contextlib.suppress(OSError):  # standard error may be a file on the disk that is full
+        sys.stderr.write("mona: " + " ".join(sentence.split()) + "\n")
     return code

@@ -43,6 +43,15 @@ def atomic_path(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Errors of a file that stays open: the system no longer says its name when the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
 def sync_folder(folder: Path) -> None:
     """Flush the names in a folder to disk: a file's own flush does not promise that its name survives a power cut."""
     with contextlib.suppress(OSError):  # Windows opens no folders, and some network disks refuse

@@ -44,8 +44,8 @@ def only_one(folder: Path, name: str, doing: str) -> Iterator[None]:
         file.close()  # it was removed by its last owner between open and lock
     try:
         file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        file.flush()
+        with contextlib.suppress(OSError):  # a full disk: the lock itself needs no room
+            os.write(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode())
         yield
     finally:
         path.unlink(missing_ok=True)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from mona_infer.errors import InputError
 from mona_infer.geometry.align import on_grid_of
 from mona_infer.geometry.stack import SliceStack
-from mona_infer.io.atomic import atomic_path, sync_folder, write_text
+from mona_infer.io.atomic import atomic_path, sync_folder, write_text, writing
 from mona_infer.io.read import label_ids
 from mona_infer.system.progress import progress
 from mona_infer.task import Task, centred
@@ -248,7 +248,7 @@ def _assemble(folder: Path, facts: dict[str, Any], task: Task, files: list[Path]
     height, width = (max(sides) for sides in zip(*(entry["frame"] or task.size for entry in entries), strict=True))
     shapes = {"images": ((rows, height, width), np.uint16), "labels": ((label_rows, height, width), np.uint8)}
     for name, (shape, dtype) in shapes.items():
-        with _named(new / f"{name}.npy"), (new / f"{name}.npy").open("wb") as out:
+        with writing(new / f"{name}.npy"), (new / f"{name}.npy").open("wb") as out:
             header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(out, header)
             for file in files:
@@ -267,15 +267,6 @@ def _assemble(folder: Path, facts: dict[str, Any], task: Task, files: list[Path]
 
 def _old(folder: Path) -> Path:
     return folder.with_name(folder.name + ".old")
-
-
-@contextlib.contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """A disk that is full says so of a file that is open, and no longer knows its name."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def _in_the_middle(slices: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:

@@ -5,7 +5,6 @@ It has no clock in it: a run that was killed and resumed leaves the same file as
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from mona_infer.errors import InputError
-from mona_infer.io.atomic import sync_folder
+from mona_infer.io.atomic import sync_folder, writing
 
 
 class MetricsLog:
@@ -28,8 +27,8 @@ class MetricsLog:
 
     def write(self, step: int, **values: Any) -> None:
         """Floats are written so that they read back exactly; what is not finite as NaN and Infinity."""
-        if self._file is not None:
-            with self._named():
+        if self._file is not None and self._path is not None:
+            with writing(self._path):
                 self._file.write(json.dumps({"step": step, **values}).encode() + b"\n")
                 self._file.flush()
 
@@ -37,7 +36,7 @@ class MetricsLog:
         """Bytes that are safely on the disk: what a checkpoint remembers."""
         if self._file is None or self._path is None:
             return 0
-        with self._named():
+        with writing(self._path):
             self._file.flush()
             os.fsync(self._file.fileno())
             sync_folder(self._path.parent)  # its name, too: a checkpoint without its metrics cannot be resumed
@@ -59,17 +58,9 @@ class MetricsLog:
         self._file.truncate(position)
 
     def close(self) -> None:
-        if self._file is not None:
-            with self._named():
+        if self._file is not None and self._path is not None:
+            with writing(self._path):
                 self._file.close()
-
-    @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
-        """A disk that is full says so of an open file, and no longer knows its name."""
-        try:
-            yield
-        except OSError as error:
-            raise InputError(f"{self._path} cannot be written: {error.strerror or error}") from error
 
     def __enter__(self) -> MetricsLog:
         return self

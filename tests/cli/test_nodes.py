@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from helpers.four_commands import SETTINGS
 from helpers.launching import BIN, TORCHRUN, Command
-from helpers.small_runs import kept, write_dataset
+from helpers.small_runs import write_dataset
+from helpers.small_settings import kept
 from helpers.train_commands import setting
 from helpers.two_hosts import Host, needs_namespaces, two_hosts
 

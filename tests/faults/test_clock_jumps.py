@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from helpers import jumping_clock
-from helpers.four_commands import NAMES, differing, leftovers, run, words
+from helpers.four_commands import NAMES, differing, leftovers, run_alone, words
 from helpers.train_commands import mona
 
 CLOCK = {"PYTHONPATH": str(next(iter(jumping_clock.__path__)))}
@@ -24,7 +24,7 @@ def test_a_clock_that_jumps_while_it_works(
     name: str, place: Path, undisturbed: Callable[[str], dict[str, Any]], tmp_path: Path
 ) -> None:
     expected = undisturbed(name)
-    done = run(place, *words(name, tmp_path), env=CLOCK)
+    done = run_alone(place, *words(name, tmp_path), **CLOCK)
     assert done.code == 0, done
     assert differing(name, tmp_path, expected) == [] and leftovers(tmp_path) == []
 

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.forked import rows
 from helpers.four_commands import (
     NAMES,
+    PATIENCE,
     differing,
     leftovers,
-    rows_at_work,
     signal_all,
     start,
     wait_until,
@@ -31,7 +32,7 @@ def at_work(name: str, out: Path) -> bool:
     if name == "train":
         return (out / "run/metrics.jsonl").exists()
     if name == "bench":
-        return bool(rows_at_work(out)) and any(out.glob("bench/rows/*/metrics.jsonl"))
+        return bool(rows()) and any(out.glob("bench/rows/*/metrics.jsonl"))
     if name == "prepare":
         return any(out.glob("cache.shards/*"))
     return any(out.glob("masks/*.nii.gz"))
@@ -45,24 +46,24 @@ def test_frozen_and_continued(
     first = start(place, *words(name, tmp_path))
     try:
         assert wait_until(first, lambda: at_work(name, tmp_path)), first.communicate()
-        signal_all(first, tmp_path, signal.SIGSTOP)
+        signal_all(first, signal.SIGSTOP)
         second = start(place, *words(name, tmp_path))
         if name == "prepare":
             with pytest.raises(subprocess.TimeoutExpired):
                 second.wait(FROZEN)
         else:
-            said = second.communicate(timeout=300)
+            said = second.communicate(timeout=PATIENCE)
             if name == "segment":
                 assert second.returncode == 0, said
                 assert [n for n in differing(name, tmp_path, expected) if n in expected] == []
             else:
                 assert second.returncode == 2 and TOLD[name] in said[1], said
     finally:
-        signal_all(first, tmp_path, signal.SIGCONT)
-    out, err = first.communicate(timeout=300)
+        signal_all(first, signal.SIGCONT)
+    out, err = first.communicate(timeout=PATIENCE)
     assert first.returncode == 0, (out, err)
     if name == "prepare":
-        said = second.communicate(timeout=300)
+        said = second.communicate(timeout=PATIENCE)
         assert second.returncode == 0 and "waiting for another process that prepares" in said[0], said
         assert "already prepared" in said[0]
     assert differing(name, tmp_path, expected) == [] and leftovers(tmp_path) == []

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.four_commands import NAMES, differing, leftovers, partial, run, start, words
+from helpers.four_commands import NAMES, PATIENCE, differing, leftovers, partial, run, start, words
 
 GROUPS = Path("/sys/fs/cgroup/memory")  # of version 1; with version 2, systemd has the say
-LIMIT = 120 << 20  # bytes: enough to start, and too little for the work of any of the four
+LIMIT = 16 << 20  # bytes, on top of what was imported: too little for the work of any of the four
 SAMPLE = ("prepare", "segment")
 needs_groups = pytest.mark.skipif(
     not (GROUPS / "memory.limit_in_bytes").exists() or os.geteuid() != 0, reason="needs root and memory cgroups (v1)"
@@ -45,9 +45,8 @@ def test_killed_by_the_kernel(
 ) -> None:
     expected = undisturbed(name)
     with memory_group(LIMIT) as group:
-        join = group / "cgroup.procs"
-        process = start(place, *words(name, tmp_path), preexec_fn=lambda: join.write_text(str(os.getpid())))
-        said = process.communicate(timeout=300)
+        process = start(place, *words(name, tmp_path), group=group)
+        said = process.communicate(timeout=PATIENCE)
     assert process.returncode == -signal.SIGKILL, (process.returncode, said)
     assert partial(name, tmp_path, expected) == []
     again = run(place, *words(name, tmp_path))

@@ -62,9 +62,9 @@ def test_a_power_cut(
     with ext4(out, image, megabytes=SIZE):
         process = start(place, *words(name, out))
         wait_until(process, lambda: written(out) >= share * sum(map(len, expected.values())))
-        signal_all(process, out, signal.SIGSTOP)
+        signal_all(process, signal.SIGSTOP)
         shutil.copy(image, tmp_path / "after")
-        signal_all(process, out, signal.SIGKILL)
+        signal_all(process, signal.SIGKILL)
         process.communicate()
     with ext4(out, tmp_path / "after"):
         assert partial(name, out, expected) == []

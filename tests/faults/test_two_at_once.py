@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from helpers import train_commands
-from helpers.four_commands import NAMES, TRAIN, differing, leftovers, one_sentence, start, words
+from helpers.four_commands import NAMES, PATIENCE, TRAIN, differing, leftovers, one_sentence, start, words
 from helpers.train_commands import Done
 
 from mona_train.run import lock
@@ -23,7 +23,7 @@ SAMPLE = ("prepare", "segment")
 def test_two_at_once(name: str, place: Path, undisturbed: Callable[[str], dict[str, Any]], tmp_path: Path) -> None:
     expected = undisturbed(name)
     pair = [start(place, *words(name, tmp_path)) for _ in range(2)]
-    done = [Done(p.returncode, *said) for p, said in [(p, p.communicate(timeout=600)) for p in pair]]
+    done = [Done(p.wait(), *said) for p, said in [(p, p.communicate(timeout=PATIENCE)) for p in pair]]
     codes = sorted(each.code for each in done)
     if name in REFUSED:
         assert codes == [0, 2], done

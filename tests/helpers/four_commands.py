@@ -15,10 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from helpers import models
-from helpers.bench_runs import write_list
-from helpers.small_runs import QUICK, kept, write_dataset
-from helpers.train_commands import MONA, SMALL, Done, setting
+from helpers.forked import Forked, parent, rows
+from helpers.small_settings import MONA, QUICK, SMALL, Done, kept, setting
 from mona_infer.io.atomic import TEMPORARY
 from mona_train.bench.results import read_results
 
@@ -30,13 +28,27 @@ TRAIN = ["train", "--dataset", "hearts", "--preset", "paper", "--ratio", "0.4", 
 TRAIN += setting(SETTINGS)
 ROWS = ["--methods", "unet-l", "--steps", str(STEPS), "--threads", "1"]
 SCANS = 12
+PATIENCE = 900  # seconds; on two quiet cores, none takes ten
 # What a row says of the clock and the machine, and where it lies.
 TIMED = ("seconds", "processor_seconds", "peak_memory", "finished")
 BESIDE = re.compile(r"\.(shards|new|old)$")  # of a cache that is being prepared
 
 
 def write_inputs(place: Path) -> Path:
-    """Hearts, their prepared cache, scans to segment and a list of rows."""
+    """Hearts, their prepared cache, scans to segment, a model and a list of rows."""
+    drawn = parent().start(place, [], call="helpers.four_commands:draw_inputs")
+    said = drawn.communicate(timeout=PATIENCE)
+    assert drawn.returncode == 0, said
+    done = run(place, "data", "prepare", "hearts", "--size", "32x32")
+    assert done.code == 0, done
+    return place
+
+
+def draw_inputs(place: Path) -> None:
+    from helpers import models
+    from helpers.bench_runs import write_list
+    from helpers.small_runs import write_dataset
+
     write_dataset(place / "hearts")
     (place / "scans").mkdir()
     images = sorted((place / "hearts/imagesTr").iterdir())
@@ -44,9 +56,6 @@ def write_inputs(place: Path) -> Path:
         shutil.copy(images[n % len(images)], place / "scans" / f"scan{n:02d}.nii.gz")
     models.write(place / "model.onnx")
     write_list(place)
-    done = run(place, "data", "prepare", "hearts", "--size", "32x32")
-    assert done.code == 0, done
-    return place
 
 
 def words(name: str, out: Path) -> list[Any]:
@@ -61,18 +70,23 @@ def words(name: str, out: Path) -> list[Any]:
     return ["bench", "small.toml", *ROWS, "--out", out / "bench"]
 
 
-def start(place: Path, *given: Any, **more: Any) -> subprocess.Popen[str]:
+def start(place: Path, *given: Any, group: Path | None = None) -> Forked:
     """In a session of its own, so that all of its processes can be reached at once."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **more.pop("env", {})}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, "text": True}
+    return parent().start(place, [*map(str, given)], group)
+
+
+def run(place: Path, *given: Any) -> Done:
+    process = start(place, *given)
+    out, err = process.communicate(timeout=PATIENCE)
+    return Done(process.wait(), out, err)
+
+
+def run_alone(place: Path, *given: Any, **environment: str) -> Done:
+    """As a user starts it: a Python of its own, with its own environment."""
     command = [str(MONA), *map(str, given)]
-    return subprocess.Popen(command, cwd=place, env=environment, start_new_session=True, **pipes, **more)
-
-
-def run(place: Path, *given: Any, **more: Any) -> Done:
-    process = start(place, *given, **more)
-    out, err = process.communicate(timeout=600)
-    return Done(process.returncode, out, err)
+    more = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    done = subprocess.run(command, cwd=place, env=more, capture_output=True, text=True, timeout=PATIENCE)
+    return Done(done.returncode, done.stdout, done.stderr)
 
 
 def result(name: str, out: Path) -> dict[str, Any]:
@@ -121,29 +135,16 @@ def one_sentence(done: Done) -> str:
     return told[0]
 
 
-def rows_at_work(out: Path) -> list[int]:
-    """The processes that train rows of the bench below `out`: they have sessions of their own."""
-    found = []
-    for path in Path("/proc").iterdir():
-        try:
-            command = (path / "cmdline").read_bytes().decode().split("\0")
-        except (OSError, ValueError):
-            continue
-        if "--resume" in command and command[command.index("--resume") + 1].startswith(f"{out}/bench/rows"):
-            found.append(int(path.name))
-    return found
-
-
-def signal_all(process: subprocess.Popen[str], out: Path, number: signal.Signals) -> None:
+def signal_all(process: Forked, number: signal.Signals) -> None:
     """The command, and the rows that it has started."""
-    for pid in (process.pid, *rows_at_work(out)):
+    for pid in (process.pid, *rows()):
         try:
             os.kill(pid, number)
         except ProcessLookupError:
             continue
 
 
-def wait_until(process: subprocess.Popen[str], happened: Any, patience: float = 300) -> bool:
+def wait_until(process: Forked, happened: Any, patience: float = PATIENCE) -> bool:
     """Whether it happened before the process ended."""
     end = time.monotonic() + patience
     while process.poll() is None and time.monotonic() < end:
