@@ -48,10 +48,11 @@ class Count:
 
     def describe(self) -> str:
         bins = [sum(int(min(s, 0.999) * BINS) == n for s in self.shares) for n in range(BINS)]
+        middle = statistics.median(self.shares or [0.0])
         return (
-            f"{self.name}: {self.seconds:.2f} s of processor undisturbed; {len(self.shares)} kills, {self.resumed} of them "
-            f"of a repeated command, median at {statistics.median(self.shares or [0]):.2f} of that time, by tenths {bins}; "
-            f"{self.ends} results compared; {len(self.faults)} faults"
+            f"{self.name}: {self.seconds:.2f} s of processor undisturbed; {len(self.shares)} kills, {self.resumed} of "
+            f"them of a repeated command, median at {middle:.2f} of that time, by tenths "
+            f"{bins}; {self.ends} results compared; {len(self.faults)} faults"
         )
 
 

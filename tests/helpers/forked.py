@@ -6,6 +6,7 @@ frozen and limited like any other.  A bench forks its rows, too, instead of star
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import json
 import os
@@ -16,9 +17,11 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 TESTS = Path(__file__).parents[1]
 IMPORTED = (
@@ -145,14 +148,39 @@ def become(client: int, request: dict[str, Any]) -> None:
     os.chdir(request["place"])
     if request["call"]:
         module, _, name = request["call"].partition(":")
-        getattr(importlib.import_module(module), name)(Path(request["place"]))
-        return
-    from mona_infer.cli.main import main
+        _end_with(lambda: getattr(importlib.import_module(module), name)(Path(request["place"])))
     from mona_train.bench import places
 
     places.launch = lambda words, log, threads: Row(client, words, log)  # type: ignore[assignment]
-    sys.argv = ["mona", *request["words"]]
+    _end_with(lambda: _mona(request["words"]))
+
+
+def _mona(words: list[str]) -> None:
+    from mona_infer.cli.main import main
+
+    sys.argv = ["mona", *words]
     main()
+
+
+def _end_with(work: Callable[[], None]) -> NoReturn:
+    """Do it, and end as Python does, but for C libraries: ONNX Runtime waits for a thread that no fork has."""
+    code = 0
+    try:
+        work()
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    finally:
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except OSError:  # a full disk
+            code = code or 120
+        os._exit(code)
 
 
 class Row:
@@ -163,28 +191,13 @@ class Row:
         self._code: int | None = None
         self.pid = os.fork()
         if self.pid == 0:
-            self._run(client, words, log)
-
-    def _run(self, client: int, words: list[str], log: Path) -> None:
-        code = 1
-        try:
             os.setsid()
             Path("/proc/self/comm").write_text(f"row {client}")
             os.closerange(3, 1024)  # among them the bench's lock
             _outputs(log, log)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            from mona_infer.cli.main import main
-
-            sys.argv = ["mona", *words]
-            main()
-        except SystemExit as ended:
-            code = int(ended.code or 0)
-        finally:
-            threading._shutdown()  # type: ignore[attr-defined]
-            for stream in (sys.stdout, sys.stderr):
-                stream.flush()
-            os._exit(code)
+            _end_with(lambda: _mona(words))
 
     def poll(self) -> int | None:
         if self._code is None:

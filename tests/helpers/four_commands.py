@@ -95,7 +95,8 @@ def result(name: str, out: Path) -> dict[str, Any]:
         return dict(kept(out / "run"))
     if name in ("prepare", "segment"):
         folder = out / ("cache" if name == "prepare" else "masks")
-        return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+        files = (p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
+        return {p.relative_to(folder).as_posix(): p.read_bytes() for p in files}
     lines = [{k: v for k, v in line.items() if k not in TIMED} for line in read_results(out / "bench/results.jsonl")]
     rows = {name: content for name, content in kept(out / "bench").items() if name.startswith("rows/")}
     return {"results.jsonl": json.dumps(lines, sort_keys=True), **rows}
@@ -124,7 +125,7 @@ def partial(name: str, out: Path, expected: dict[str, Any]) -> list[str]:
     if name == "prepare":
         return differing(name, out, expected) if (out / "cache").exists() else []
     found = result(name, out) if (out / "masks").exists() else {}
-    return [key for key, content in found.items() if not TEMPORARY.fullmatch(key) and content != expected.get(key)]
+    return [key for key, content in found.items() if content != expected.get(key)]
 
 
 def one_sentence(done: Done) -> str:
