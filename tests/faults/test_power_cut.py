@@ -23,6 +23,7 @@ from helpers.four_commands import (
     partial,
     run,
     signal_all,
+    size_of,
     start,
     wait_until,
     words,
@@ -61,7 +62,7 @@ def test_a_power_cut(
     share = (moment + random.Random(f"{name} {moment}").random()) / MOMENTS  # of what is written
     with ext4(out, image, megabytes=SIZE):
         process = start(place, *words(name, out))
-        wait_until(process, lambda: written(out) >= share * sum(map(len, expected.values())))
+        wait_until(process, lambda: written(out) >= share * size_of(expected))
         signal_all(process, signal.SIGSTOP)
         shutil.copy(image, tmp_path / "after")
         signal_all(process, signal.SIGKILL)

@@ -5,7 +5,6 @@ Each writes below a folder `out`, from inputs that lie elsewhere, and is repeate
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -29,8 +28,8 @@ TRAIN += setting(SETTINGS)
 ROWS = ["--methods", "unet-l", "--steps", str(STEPS), "--threads", "1"]
 SCANS = 12
 PATIENCE = 900  # seconds; on two quiet cores, none takes ten
-# What a row says of the clock and the machine, and where it lies.
-TIMED = ("seconds", "processor_seconds", "peak_memory", "finished")
+# What a row says of the clock, and of a clone that somebody may be working in.
+TIMED = ("seconds", "processor_seconds", "peak_memory", "finished", "commit")
 BESIDE = re.compile(r"\.(shards|new|old)$")  # of a cache that is being prepared
 
 
@@ -97,9 +96,14 @@ def result(name: str, out: Path) -> dict[str, Any]:
         folder = out / ("cache" if name == "prepare" else "masks")
         files = (p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
         return {p.relative_to(folder).as_posix(): p.read_bytes() for p in files}
-    lines = [{k: v for k, v in line.items() if k not in TIMED} for line in read_results(out / "bench/results.jsonl")]
-    rows = {name: content for name, content in kept(out / "bench").items() if name.startswith("rows/")}
-    return {"results.jsonl": json.dumps(lines, sort_keys=True), **rows}
+    lines = enumerate(read_results(out / "bench/results.jsonl"))
+    values = {f"results.jsonl, row {n}, {k}": v for n, line in lines for k, v in line.items() if k not in TIMED}
+    return values | {name: content for name, content in kept(out / "bench").items() if name.startswith("rows/")}
+
+
+def size_of(expected: dict[str, Any]) -> int:
+    """Bytes of the files."""
+    return sum(len(content) for content in expected.values() if isinstance(content, bytes))
 
 
 def differing(name: str, out: Path, expected: dict[str, Any]) -> list[str]:
