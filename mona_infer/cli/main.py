@@ -176,6 +176,8 @@ def main() -> NoReturn:
 
 
 def _complain(sentence: str, code: int) -> int:
+    # A sentence quotes files, which may hold line breaks, and codes that a terminal would obey.
+    said = "".join(c if c.isprintable() else "?" for c in " ".join(sentence.split()))
     with contextlib.suppress(OSError):  # standard error may be a file on the disk that is full
-        sys.stderr.write("mona: " + " ".join(sentence.split()) + "\n")
+        sys.stderr.write(f"mona: {said}\n")
     return code

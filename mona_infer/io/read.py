@@ -108,8 +108,8 @@ def label_ids(volume: Volume) -> Labels:
     top = 0
     out: Labels = np.zeros(volume.shape, np.uint8, order="F")
     for k in range(volume.shape[2]):
-        plane = volume.intensities(voxels[:, :, k])
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):  # infinity or beyond: refused below
+            plane = volume.intensities(voxels[:, :, k])
             ids = plane.astype(np.int32)
         if not np.array_equal(ids, plane) or ids.min() < 0 or ids.max() > 65535:
             odd = plane[(ids != plane) | (ids < 0) | (ids > 65535)][0]

@@ -39,14 +39,16 @@ class ScanFile:
 
     def _volumes(self, choose: Callable[[int], Sequence[int]], budget: int, beside: int) -> Iterator[Volume]:
         for voxels in read_frames(self.stored, choose(self.stored.frames), budget=budget, beside=beside):
-            yield Volume(
-                voxels=voxels,
-                affine=self.affine,
-                slope=self.slope,
-                intercept=self.intercept,
-                source=str(self.path),
-                header=self.header,
-                notes=self.notes,
-                frames=self.stored.frames,
-            )
-            del voxels  # or it would stay in memory while the next is read
+            with np.errstate(over="ignore"):  # numbers in an affine that have no square are refused as implausible
+                volume = Volume(
+                    voxels=voxels,
+                    affine=self.affine,
+                    slope=self.slope,
+                    intercept=self.intercept,
+                    source=str(self.path),
+                    header=self.header,
+                    notes=self.notes,
+                    frames=self.stored.frames,
+                )
+            yield volume
+            del volume, voxels  # or it would stay in memory while the next is read

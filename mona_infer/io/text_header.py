@@ -61,8 +61,12 @@ def voxel_file(path: Path, name: str) -> Path:
             "move it there and put just its name in the header"
         )
     there = path.with_name(name)
-    if not there.exists():
-        raise InputError(f"{path} stores its voxels in {name}, which is not in the same folder; put it there")
+    try:
+        missing = not there.exists()
+    except OSError:  # longer than any file name may be
+        missing = True
+    if missing:
+        raise InputError(f"{path} stores its voxels in {name[:200]}, which is not in the same folder; put it there")
     check_is_file_or_folder(there)
     if there.is_dir():
         raise InputError(f"{path} stores its voxels in {name}, which is a folder")

@@ -61,7 +61,7 @@ def settings(run: Path) -> dict[str, Any]:
     """run.toml; empty where there is none yet."""
     try:
         return tomllib.loads((run / "run.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
 
 

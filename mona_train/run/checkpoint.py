@@ -60,11 +60,12 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             raise InputError(f"{path} was written by a newer mona (format {version}, not {FORMAT}): upgrade this one")
         if digest != _digest(tensors, body):
             raise InputError(f"{path} is damaged: its content is not what was saved")
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        for name in body["channels_last"]:
+            tensors[name] = tensors[name].contiguous(memory_format=torch.channels_last)
+        facts = dict(body["facts"])
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, RecursionError) as error:
         raise InputError(f"{path} is damaged: its facts cannot be read") from error
-    for name in body["channels_last"]:
-        tensors[name] = tensors[name].contiguous(memory_format=torch.channels_last)
-    return tensors, body["facts"]
+    return tensors, facts
 
 
 def pack(prefix: str, state: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -34,6 +34,6 @@ def read_config(folder: Path) -> Config:
         kinds = stages_of(str(found.get("method", "mona")), str(found.get("pretrain", "default")))
     except OSError as error:
         raise InputError(f"{folder} is not the folder of a run: it has no {CONFIG}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not TOML: {error}") from error
     return from_toml(text, Config, source=str(path), tables={f"stages.{kind.name}": kind.Settings for kind in kinds})

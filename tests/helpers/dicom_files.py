@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydicom import dcmread
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.sequence import Sequence as Items
 from pydicom.uid import (
@@ -144,4 +145,19 @@ def write_enhanced(
         ds.compress(compress, generate_instance_uid=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     ds.save_as(path, enforce_file_format=True)
+    return path
+
+
+def write_label_map(path: Path, labels: NDArray[Any], affine: NDArray[np.float64], **changes: Any) -> Path:
+    """The least that is read of a DICOM label map (PS3.3 A.86): segments 1, 2, ... without highdicom."""
+    segments = []
+    for number in range(1, max(1, int(labels.max())) + 1):
+        segments.append(Dataset())
+        segments[-1].SegmentNumber, segments[-1].SegmentLabel = number, f"class {number}"
+    kind = "1.2.840.10008.5.1.4.1.1.66.7"
+    tags = {"SOPClassUID": kind, "Modality": "SEG", "SegmentationType": "LABELMAP", "SegmentSequence": Items(segments)}
+    write_enhanced(path, labels.astype(np.uint8), affine, **(tags | changes))
+    ds = dcmread(path)
+    ds.file_meta.MediaStorageSOPClassUID = kind
+    ds.save_as(path)
     return path

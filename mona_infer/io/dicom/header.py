@@ -21,17 +21,18 @@ from mona_infer.io.dicom.source import File, as_input_error, opened
 
 LABELS = ("Modality", "SeriesInstanceUID", "SeriesNumber", "SeriesDescription")
 MOSAIC_COUNT = 0x0019100A  # NumberOfImagesInMosaic, where 0019,0010 is SIEMENS MR HEADER
+OFFSETS = (0x7FE00001, 0x7FE00002)  # where compressed frames start and how long they are: as long as it takes
 KEYWORDS = (
     *LABELS,
     *("SOPInstanceUID", "ImageType"),
     *("Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "PhotometricInterpretation"),
-    *("BitsAllocated", "PixelRepresentation", "RescaleSlope", "RescaleIntercept", "ModalityLUTSequence"),
+    *("BitsAllocated", "BitsStored", "PixelRepresentation", "RescaleSlope", "RescaleIntercept", "ModalityLUTSequence"),
     *("ImagePositionPatient", "ImageOrientationPatient", "PixelSpacing", "SliceThickness"),
     *("SpacingBetweenSlices", "SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"),
     *(classic for classic, _ in TIMES),
     *NUMBERS_OF_TIME,
 )
-TAGS = [*(cast(int, tag_for_keyword(keyword)) for keyword in KEYWORDS), 0x00190010, MOSAIC_COUNT]
+TAGS = [*(cast(int, tag_for_keyword(keyword)) for keyword in KEYWORDS), 0x00190010, MOSAIC_COUNT, *OFFSETS]
 SHORT = frozenset(
     [0x00080005, *(tag for tag, keyword in zip(TAGS, KEYWORDS, strict=False) if not keyword.endswith("Sequence"))]
 )

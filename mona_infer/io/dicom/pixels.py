@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from collections import defaultdict
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -15,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydicom.encaps import get_frame
 from pydicom.pixels.decoders.base import get_decoder
-from pydicom.pixels.utils import iter_pixels
+from pydicom.pixels.utils import as_pixel_options, iter_pixels
 from pydicom.uid import UID, RLELossless
 
 from mona_infer.errors import InputError, MissingPart
+from mona_infer.io.dicom.codec_process import CodecProcess
 from mona_infer.io.dicom.header import Header
 from mona_infer.io.dicom.slice import Slice, printable
 from mona_infer.io.dicom.slice_order import Stack
@@ -88,20 +88,30 @@ def pixel_digest(header: Header, budget: int) -> bytes:
     return digest.digest()
 
 
-def _check_codestreams(stream: BinaryIO, header: Header, images: Sequence[Slice]) -> None:
-    """A codec allocates what its stream declares, whatever the tags say: check first that they agree."""
-    if _syntax(header) == RLELossless:  # has no size of its own
-        return
-    size = int(header.tags.Rows), int(header.tags.Columns)
-    for frame in sorted({image.frame for image in images}):
+def _native_frames(stream: BinaryIO, indices: Sequence[int]) -> Generator[NDArray[Any], None, None]:
+    return cast(Generator[NDArray[Any], None, None], iter_pixels(stream, indices=indices, raw=True))
+
+
+def _decoded_frames(
+    stream: BinaryIO, header: Header, wanted: Mapping[int, Sequence[tuple[int, Slice]]], codecs: CodecProcess
+) -> Generator[NDArray[Any], None, None]:
+    """A codec allocates what its stream declares, whatever the tags say: it gets the stream only if they agree."""
+    tags, syntax = header.tags, _syntax(header)
+    size = int(tags.Rows), int(tags.Columns)
+    options = as_pixel_options(tags)
+    offsets = options.pop("extended_offsets", None)
+    options = {key: value if isinstance(value, str) else int(value) for key, value in options.items()}
+    options |= {"number_of_frames": 1, "pixel_keyword": "PixelData"}
+    for frame, images in wanted.items():
+        name = images[0][1].name
         stream.seek(header.pixel_start)
-        found = _codestream_size(get_frame(stream, frame, number_of_frames=header.frames))
-        if found != (*size, 1):
-            name = next(image.name for image in images if image.frame == frame)
+        code = get_frame(stream, frame, number_of_frames=header.frames, extended_offsets=offsets)
+        if syntax != RLELossless and (found := _codestream_size(code)) != (*size, 1):  # RLE has no size of its own
             raise InputError(
                 f"{name}: the compressed image has (rows, columns, colours) {found} but the tags say "
                 f"{(*size, 1)}; export it again"
             )
+        yield codecs.decode(code, syntax, options, size, name)
 
 
 def _codestream_size(code: bytes) -> tuple[int, int, int]:
@@ -120,28 +130,8 @@ def _codestream_size(code: bytes) -> tuple[int, int, int]:
     return 0, 0, 0
 
 
-@contextmanager
-def _muted(codecs: bool) -> Iterator[None]:
-    """GDCM prints to stderr from C, so the file descriptor itself has to be redirected."""
-    try:
-        kept = os.dup(2) if codecs else -1
-    except OSError:  # a process without stderr has nothing to mute
-        kept = -1
-    if kept < 0:
-        yield
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
-
-
 def read_voxels(
-    stack: Stack, headers: Sequence[Header], path: Path, budget: int, beside: int
+    stack: Stack, headers: Sequence[Header], path: Path, budget: int, beside: int, codecs: CodecProcess
 ) -> tuple[NDArray[Any], float, float]:
     """The voxels of the stack (i along a row, j down a column, k slice), read one slice at a time."""
     first = stack.slices[0]
@@ -159,14 +149,16 @@ def read_voxels(
         by_file[image.file][image.frame].append((k, image))  # the tiles of a mosaic share a frame
     for at, wanted in by_file.items():
         file, compressed = headers[at].file, _syntax(headers[at]).is_encapsulated
-        with as_input_error(file.name), opened(file, budget) as stream, _muted(compressed):
+        with as_input_error(file.name), opened(file, budget) as stream:
             if stream is None:
                 raise InputError(f"{file.name} changed while it was being read; try again")
-            if compressed:
-                _check_codestreams(stream, headers[at], [image for images in wanted.values() for _, image in images])
-            decoded = iter_pixels(stream, indices=list(wanted), raw=True)
+            decoded = (
+                _decoded_frames(stream, headers[at], wanted, codecs)
+                if compressed
+                else _native_frames(stream, list(wanted))
+            )
             # Close it before the stream, because the generator rewinds the stream when it ends.
-            with closing(cast(Generator[NDArray[Any], None, None], decoded)) as frames:
+            with closing(decoded) as frames:
                 for images, frame in zip(wanted.values(), frames, strict=True):
                     for k, image in images:
                         top, left = image.tile or (0, 0)

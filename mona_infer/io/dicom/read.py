@@ -16,6 +16,7 @@ from pydicom import dcmread
 from pydicom.dataset import Dataset
 
 from mona_infer.errors import InputError
+from mona_infer.io.dicom.codec_process import CodecProcess
 from mona_infer.io.dicom.frame_times import time_header
 from mona_infer.io.dicom.header import Header, read_headers
 from mona_infer.io.dicom.mosaic import is_mosaic, tiles
@@ -26,7 +27,7 @@ from mona_infer.io.dicom.slice_order import Stack, arrange
 from mona_infer.io.dicom.source import as_input_error, files_at, opened
 from mona_infer.volume import Volume
 
-# Warning filters, log levels and file descriptor 2 are global: two readers would restore each other's.
+# Warning filters and log levels are global: two readers would restore each other's.
 _ONE_AT_A_TIME = threading.Lock()
 
 
@@ -58,7 +59,7 @@ def read_dicom_frames(
 def _frames(
     path: Path, frame: int | None, every: bool, series: str | None, budget: int, beside: int, origin: bool
 ) -> Generator[Volume, None, None]:
-    with files_at(path, budget) as files:
+    with files_at(path, budget) as files, CodecProcess() as codecs:
         with _ONE_AT_A_TIME, _quiet():
             headers, damaged, passed_over = read_headers(files, path, budget)
             chosen, choice = choose(headers, damaged, series, path)
@@ -71,7 +72,7 @@ def _frames(
                 _quiet(),
             ):  # not held while the caller uses the frame: other scans may be read meanwhile
                 stack = arrange(slices, n, printable(path)) if n else stack
-                voxels, slope, intercept = read_voxels(stack, chosen, path, budget, beside)
+                voxels, slope, intercept = read_voxels(stack, chosen, path, budget, beside, codecs)
                 volume = Volume(
                     voxels,
                     stack.affine,
