@@ -89,16 +89,21 @@ def run_alone(place: Path, *given: Any, **environment: str) -> Done:
 
 
 def result(name: str, out: Path) -> dict[str, Any]:
-    """All that the command is for, but for what the clock says."""
+    """All that the command is for, but for what the clock says, and for locks: a power cut may bring them back."""
     if name == "train":
-        return dict(kept(out / "run"))
+        return _without_locks(kept(out / "run"))
     if name in ("prepare", "segment"):
         folder = out / ("cache" if name == "prepare" else "masks")
         files = (p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
         return {p.relative_to(folder).as_posix(): p.read_bytes() for p in files}
     lines = enumerate(read_results(out / "bench/results.jsonl"))
     values = {f"results.jsonl, row {n}, {k}": v for n, line in lines for k, v in line.items() if k not in TIMED}
-    return values | {name: content for name, content in kept(out / "bench").items() if name.startswith("rows/")}
+    trained = {name: content for name, content in kept(out / "bench").items() if name.startswith("rows/")}
+    return values | _without_locks(trained)
+
+
+def _without_locks(files: dict[str, bytes]) -> dict[str, Any]:
+    return {name: content for name, content in files.items() if not name.endswith(".lock")}
 
 
 def size_of(expected: dict[str, Any]) -> int:
