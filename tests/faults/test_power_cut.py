@@ -151,3 +151,19 @@ def unsafe(lines: list[str], out: Path) -> tuple[list[str], int]:
                 faults.append(f"{target} got its name with unflushed {lost}")
             folders.add(str(Path(target).parent))
     return faults + [f"{folder} was not flushed after its last rename" for folder in sorted(folders)], renamed
+
+
+def test_a_forgotten_flush_is_seen() -> None:
+    """The check above can fail."""
+    safe = [
+        '1 write(3</out/.t>, ""..., 9) = 9',
+        "1 fsync(4</out/.t>) = 0",
+        '1 rename("/out/.t", "/out/t") = 0',
+        "1 fsync(5</out>) = 0",
+    ]
+    assert unsafe(safe, Path("/out")) == ([], 1)
+    begun, ended = '2 write(3</out/.t>, ""..., 9 <unfinished ...>', "2 <... write resumed>) = 9"
+    split = [begun, "1 fsync(9</elsewhere>) = 0", ended, *safe[1:]]
+    assert unsafe(split, Path("/out")) == ([], 1)
+    assert len(unsafe([*split[:3], *safe[2:]], Path("/out"))[0]) == 1  # the file
+    assert len(unsafe(safe[:3], Path("/out"))[0]) == 1  # the folder
