@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from helpers.four_commands import (
     NAMES,
+    PATIENCE,
     differing,
     leftovers,
     partial,
@@ -107,7 +108,7 @@ def test_every_file_is_flushed_before_it_gets_its_name_and_the_folder_after(
     trace, out = tmp_path / "trace", tmp_path / "out"
     watched = "trace=openat,write,pwrite64,writev,ftruncate,fsync,fdatasync,rename,renameat,renameat2"
     command = ["strace", "-f", "-y", "-s", "0", "-e", watched, "-o", trace, MONA, *words(name, out)]
-    done = subprocess.run([*map(str, command)], cwd=place, capture_output=True, text=True, timeout=600)
+    done = subprocess.run([*map(str, command)], cwd=place, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     faults, renamed = unsafe(trace.read_text(errors="replace").splitlines(), out)
     assert renamed and faults == []
