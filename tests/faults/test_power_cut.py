@@ -6,6 +6,7 @@ up again, its journal replayed, and without what was only in the memory of the m
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import shutil
@@ -16,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.forked import parent
 from helpers.four_commands import (
     NAMES,
-    PATIENCE,
     differing,
     leftovers,
     partial,
@@ -30,12 +31,11 @@ from helpers.four_commands import (
     words,
 )
 from helpers.small_disks import ext4, needs_ext4
-from helpers.train_commands import MONA
 
 SIZE = 64  # MB
 MOMENTS = 4  # for each command
 SAMPLE = {("prepare", 2), ("segment", 2)}
-needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+needs_strace = pytest.mark.skipif(shutil.which("strace") is None or os.geteuid() != 0, reason="needs root and strace")
 
 
 def written(out: Path) -> int:
@@ -107,9 +107,13 @@ def test_every_file_is_flushed_before_it_gets_its_name_and_the_folder_after(
     """strace: a final name is given by a rename alone, to a file that was flushed after its last write."""
     trace, out = tmp_path / "trace", tmp_path / "out"
     watched = "trace=openat,write,pwrite64,writev,ftruncate,fsync,fdatasync,rename,renameat,renameat2"
-    command = ["strace", "-f", "-y", "-s", "0", "-e", watched, "-o", trace, MONA, *words(name, out)]
-    done = subprocess.run([*map(str, command)], cwd=place, capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == 0, done.stderr
+    # attached to the process that commands are forked from, and so to the command and its rows
+    follow = ["strace", "-f", "-p", str(parent().pid), "-y", "-s", "0", "-e", watched, "-o", str(trace)]
+    with subprocess.Popen(follow, stderr=subprocess.PIPE, text=True) as tracer:
+        assert tracer.stderr is not None and "attached" in (attached := tracer.stderr.readline()), attached
+        done = run(place, *words(name, out))
+        tracer.send_signal(signal.SIGINT)
+    assert done.code == 0, done
     faults, renamed = unsafe(trace.read_text(errors="replace").splitlines(), out)
     assert renamed and faults == []
 

@@ -75,6 +75,11 @@ class Parent:
             text=True,
         )
 
+    @property
+    def pid(self) -> int:
+        self.ask(ready=True)  # it has imported everything
+        return self._process.pid
+
     def ask(self, **request: Any) -> Any:
         assert self._process.stdin is not None and self._process.stdout is not None
         with self._asking:
@@ -130,6 +135,8 @@ def serve(client: int) -> dict[str, Any]:
             _, status, used = os.wait4(request["ended"], 0)
             ended = [os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime]
             print(json.dumps(ended), file=answers, flush=True)
+        elif "ready" in request:
+            print("true", file=answers, flush=True)
         elif (pid := os.fork()) == 0:
             answers.close()
             return request
