@@ -65,7 +65,8 @@ class Parent:
     """The process that has imported everything; it ends with this one."""
 
     def __init__(self) -> None:
-        self._files = Path(tempfile.mkdtemp(prefix="mona-forked-"))
+        self._folder = tempfile.TemporaryDirectory(prefix="mona-forked-")  # it goes with this process
+        self._files = Path(self._folder.name)
         self._count, self._asking = 0, threading.Lock()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "helpers.forked", str(os.getpid())],

@@ -17,7 +17,7 @@ from typing import Any
 from helpers.forked import Forked, parent, rows
 from helpers.small_settings import MONA, QUICK, SMALL, Done, kept, setting
 from mona_infer.io.atomic import TEMPORARY
-from mona_train.bench.results import read_results
+from mona_train.bench.results import Results
 
 NAMES = ("train", "prepare", "segment", "bench")
 STEPS = 8  # of `mona train`: 4 of pre-training, 4 of fine-tuning
@@ -96,7 +96,7 @@ def result(name: str, out: Path) -> dict[str, Any]:
         folder = out / ("cache" if name == "prepare" else "masks")
         files = (p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
         return {p.relative_to(folder).as_posix(): p.read_bytes() for p in files}
-    lines = enumerate(read_results(out / "bench/results.jsonl"))
+    lines = enumerate(Results(out / "bench/results.jsonl").lines)
     values = {f"results.jsonl, row {n}, {k}": v for n, line in lines for k, v in line.items() if k not in TIMED}
     trained = {name: content for name, content in kept(out / "bench").items() if name.startswith("rows/")}
     return values | _without_locks(trained)
