@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -177,5 +178,6 @@ def main() -> NoReturn:
 def _complain(sentence: str, code: int) -> int:
     # A sentence quotes files, which may hold line breaks, and codes that a terminal would obey.
     said = "".join(c if c.isprintable() else "?" for c in " ".join(sentence.split()))
-    sys.stderr.write(f"mona: {said}\n")
+    with contextlib.suppress(OSError):  # standard error may be a file on the disk that is full
+        sys.stderr.write(f"mona: {said}\n")
     return code

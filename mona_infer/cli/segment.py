@@ -14,11 +14,14 @@ from mona_infer.errors import CheckFailed, InputError, MonaError
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+    from contextlib import AbstractContextManager
 
     from mona_infer.models.file import Model
     from mona_infer.segmenter import Segmenter
     from mona_infer.segmenting.jobs import Job
     from mona_infer.segmenting.report import CaseReport
+
+LOCK = ".mona.lock"  # in a folder of masks, while they are written
 
 
 def segment(
@@ -89,8 +92,7 @@ def segment(
     from mona_infer.cohort.remote import find_jobs, refuse_places, without_mask
     from mona_infer.cohort.staged import run
     from mona_infer.io.remote.place import is_remote
-    from mona_infer.segmenting.jobs import clear_left_behind
-    from mona_infer.segmenting.outputs import Options
+    from mona_infer.segmenting.outputs import Options, maps_of
     from mona_infer.system.memory_budget import parse_size
 
     _check_options(stats, preview, page, frame)
@@ -135,7 +137,6 @@ def segment(
         pictures=preview is not None,
         keep_names=keep_names,
     )
-    clear_left_behind(jobs)
     cases, pictures = [], []
     if not todo:
         found: Iterator[tuple[CaseReport, Any]] = iter(())
@@ -143,10 +144,12 @@ def segment(
         found = on_cluster(cohort, todo, setup, options, overwrite=overwrite)
     else:
         found = run(todo, sealed, options, setup.segmenter, folder=folder, max_ram=ram)
-    for case, rows in found:
-        cases.append(case)
-        pictures += rows
-        _print_case(case, quiet=quiet)
+    files = [stats, preview, page, summary, json_file]
+    with _at_work(masks, jobs, files, maps_of(jobs, options, sealed)):
+        for case, rows in found:
+            cases.append(case)
+            pictures += rows
+            _print_case(case, quiet=quiet)
     failed = [case.case for case in cases if case.error is not None]
     left = {job.name for job in todo}
     done, kept = len(cases) - len(failed), [job.name for job in jobs if job.name not in left]
@@ -240,6 +243,26 @@ def _check_outputs(jobs: list[Job], files: list[Path | None], folders: list[Path
         from mona_infer.io.dicom.segmentation.write import check_highdicom
 
         check_highdicom()
+
+
+def _at_work(
+    masks: Path | None, jobs: list[Job], files: list[Path | None], maps: list[Path]
+) -> AbstractContextManager[None]:
+    """Clears up what killed commands left of these files, if nobody else is at work on them.
+
+    `masks` is the folder of a cohort's masks on this disk.
+    """
+    from contextlib import nullcontext
+
+    from mona_infer.io.atomic import clear_left_behind
+    from mona_infer.system.lock import LEFT_BEHIND, at_work
+
+    written = [path for job in jobs if not job.target for path in (job.out, job.page, job.record)] + files
+    paths = [*(path for path in written if path is not None), *maps]
+    if masks is not None:
+        return at_work(masks, LOCK, lambda age: clear_left_behind(paths, age))
+    clear_left_behind(paths, LEFT_BEHIND)  # beside a single mask, a lock would lie in a folder that is the user's
+    return nullcontext()
 
 
 def _bundled(model: Model) -> dict[str, str]:

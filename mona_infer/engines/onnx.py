@@ -22,6 +22,7 @@ PIXELS = 256 * 256
 # Up to so many threads, each runs batches of its own: on two cores a tenth to a fifth faster than both in one network.
 # Each lane needs memory for its batch, so where there are more threads they share one.
 LANES = 4
+OUT_OF_MEMORY = ("Failed to allocate memory", "bad_alloc")
 
 
 class OnnxEngine:
@@ -63,7 +64,12 @@ class OnnxEngine:
         self.description = f"ONNX Runtime {ort.__version__}, {device}"
 
     def run(self, slices: NDArray[np.float32]) -> NDArray[np.float32]:
-        (logits,) = self._session.run([self._output], {self._input: slices[:, None]})
+        try:
+            (logits,) = self._session.run([self._output], {self._input: slices[:, None]})
+        except Exception as error:  # the runtime's exceptions share no base class, and none is for memory
+            if not any(sign in str(error) for sign in OUT_OF_MEMORY):
+                raise
+            raise MemoryError("not enough memory for the network; close other programs, or lower --batch") from error
         return np.asarray(logits)
 
 

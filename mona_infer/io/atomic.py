@@ -1,4 +1,7 @@
-"""Files that are either complete or absent: written under a temporary name, flushed to disk, then renamed."""
+"""Files that are either complete or absent: written under a temporary name, flushed to disk, then renamed.
+
+The folder is flushed too: after a power cut, what a command said it wrote is there.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,14 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from mona_infer.errors import InputError
 
 TEMPORARY = re.compile(r"\.[0-9a-f]{8}\..+")  # the names that a killed process leaves behind
+RANDOM = len(".01234567.")
 
 
 @contextlib.contextmanager
@@ -30,11 +35,48 @@ def atomic_path(path: Path) -> Iterator[Path]:
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         temporary.replace(path)
+        sync_folder(path.parent)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
     finally:
         with contextlib.suppress(OSError):  # if nothing can be written, nothing can be removed either
             temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Errors of a file that stays open: the system no longer says its name when the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush the names in a folder to disk: a file's own flush does not promise that its name survives a power cut."""
+    with contextlib.suppress(OSError):  # Windows opens no folders, and some network disks refuse
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+
+def clear_left_behind(paths: Iterable[Path], age: float) -> None:
+    """Remove what killed processes left of these files, if it is that old; or from the future: clocks are set back.
+
+    Only their own temporary names: the folder is the user's, and holds hidden files of others.
+    """
+    names: dict[Path, set[str]] = {}
+    for path in paths:
+        names.setdefault(path.parent, set()).add(path.name)
+    for folder, wanted in names.items():
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if not TEMPORARY.fullmatch(path.name) or path.name[RANDOM:] not in wanted:
+                continue
+            with contextlib.suppress(OSError):  # gone meanwhile
+                if abs(time.time() - path.stat().st_mtime) >= age:
+                    path.unlink()
 
 
 def check_writable(path: Path, *, folder: bool = False) -> None:
@@ -46,11 +88,17 @@ def check_writable(path: Path, *, folder: bool = False) -> None:
         raise InputError(f"{path} is a folder; give the name of the file to write")
     if folder and path.exists() and not path.is_dir():
         raise InputError(f"{path} is a file; give the name of a folder")
+    import tempfile  # slow to import
+
     place = path if folder else path.parent
-    name = f".{secrets.token_hex(4)}.{'mona' if folder else path.name}"
     try:
         while not place.exists():
             place = place.parent
+        if folder:
+            with tempfile.TemporaryFile(dir=place):  # without a name where that exists: a kill leaves nothing
+                pass
+            return
+        name = f".{secrets.token_hex(4)}.{path.name}"  # with the file's own, which may be too long
         with (place / name).open("xb"):
             pass
         (place / name).unlink()

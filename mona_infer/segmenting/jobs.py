@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +9,6 @@ from pathlib import Path
 from mona_infer.errors import InputError
 from mona_infer.io.formats import CASES, FORMAT_NAMES, NIFTI, READ, SEG, WRITTEN, stem
 from mona_infer.io.pairing import REFERENCE, reference_of, scans_in
-
-LEFT_BEHIND = 3600  # seconds: an older temporary file was left by a killed process
 
 
 @dataclass(frozen=True)
@@ -82,14 +79,6 @@ def named_jobs(named: Iterable[tuple[str, Path]], out: Path, reference: Path | N
             raise InputError(f"{jobs[name].scan} and {path} are the same case; keep one")
         jobs[name] = Job(name, path, out / f"{name}{suffix}", _reference(name, reference))
     return list(jobs.values())
-
-
-def clear_left_behind(jobs: list[Job]) -> None:
-    """Remove temporary files of killed processes; recent ones may belong to a process that is still running."""
-    for folder, suffix in {(job.out.parent, job.out.suffix) for job in jobs if not job.target}:
-        for path in folder.glob(f".????????.*{suffix}") if folder.is_dir() else ():
-            if time.time() - path.stat().st_mtime > LEFT_BEHIND:
-                path.unlink(missing_ok=True)
 
 
 def _cases(folder: Path) -> Iterator[Path]:

@@ -45,6 +45,17 @@ class Options:
 Rows = list[list[tuple[str, "Picture"]]]
 
 
+def maps_of(jobs: list[Job], options: Options, model: Model) -> list[Path]:
+    """The probability maps that will be written."""
+    folder = options.probabilities
+    return [_map_of(folder, job, c.name) for job in jobs for c in model.task.classes] if folder else []
+
+
+def _map_of(folder: Path, job: Job, name: str) -> Path:
+    plain = re.sub(r"[^\w+-]", "_", name)  # a model may come from anyone: its names are not paths
+    return folder / job.name / f"{plain}.nii.gz"
+
+
 class Output:
     """Filled by `add`, frame after frame, then closed by `finish`, or given up by `abandon`: all from one thread."""
 
@@ -117,8 +128,7 @@ class Output:
             self._write_mask = self._files.enter_context(writer)
         for name, chances in found.probabilities.items():
             assert self._options.probabilities is not None
-            plain = re.sub(r"[^\w+-]", "_", name)  # a model may come from anyone: its names are not paths
-            path = self._options.probabilities / self.job.name / f"{plain}.nii.gz"
+            path = _map_of(self._options.probabilities, self.job, name)
             self._write_map[name] = self._files.enter_context(nifti_writer(path, chances, frames=frames))
 
     def _show(self, found: Segmentation, reference: Volume | None, frames: int) -> None:

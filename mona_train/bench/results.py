@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mona_infer.errors import InputError
+from mona_infer.io.atomic import sync_folder, writing
 
 FILE = "results.jsonl"
 Line = dict[str, Any]
@@ -41,11 +42,12 @@ class Results:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(line, ensure_ascii=False, allow_nan=False)
-        with self.path.open("a+b") as file:
+        with writing(self.path), self.path.open("a+b") as file:
             _repair(file)
             file.write(text.encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
+        sync_folder(self.path.parent)
         self.lines.append(json.loads(text))
 
 

@@ -142,11 +142,8 @@ def _run(
     from mona_train.engine.session import Session
     from mona_train.run.lock import only_one
 
-    if not resumed and (folder / "run.toml").exists():
-        raise InputError(
-            f"{folder} already contains a run; resume it with `mona train --resume {folder}`, or choose another folder "
-            "with --out"
-        )
+    if not resumed:
+        _refuse_a_second_run(folder)
     warnings.filterwarnings("ignore", module="lightning_fabric")
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     with contextlib.ExitStack() as stack:
@@ -157,7 +154,8 @@ def _run(
         data = _data(config, folder, resumed, moved) if _first_here() else None
         precision: Any = config.precision
         fabric = Fabric(precision=precision, **_processes(devices))
-        fabric.launch()
+        with _reachable():
+            fabric.launch()
         main = fabric.global_rank == 0
         folder = fabric.broadcast(folder)  # each process has chosen a free folder by itself
         data = data or _data(config, folder, resumed, moved)
@@ -172,9 +170,20 @@ def _run(
             return
         if main and not resumed:  # only now: a run that is refused must not leave a folder behind
             stack.enter_context(only_one(folder))
+            _refuse_a_second_run(folder)  # another process may have begun, and even ended, since this one looked
         if resumed:
             session.resume()
         _train(session, main=main, devices=devices, until=until)
+
+
+def _refuse_a_second_run(folder: Path) -> None:
+    from mona_train.run.folder import CONFIG
+
+    if (folder / CONFIG).exists():
+        raise InputError(
+            f"{folder} already contains a run; resume it with `mona train --resume {folder}`, or choose another folder "
+            "with --out"
+        )
 
 
 def _train(session: Session, *, main: bool, devices: int, until: int | None = None) -> None:
@@ -212,6 +221,21 @@ def _train(session: Session, *, main: bool, devices: int, until: int | None = No
         typer.echo(f"Training curves: tensorboard --logdir {folder}")
         typer.echo(f"Next: mona export {folder}, then mona segment SCAN --out MASK")
         typer.echo(f"wrote {folder}")
+
+
+@contextlib.contextmanager
+def _reachable() -> Iterator[None]:
+    """Report processes that cannot talk to each other as an InputError; torch has no exception of its own for gloo."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "connect" not in str(error):
+            raise
+        reason = " ".join(str(error).rpartition("] ")[2].split())
+        raise InputError(
+            f"this process cannot reach those on other machines ({reason}); on each machine, set GLOO_SOCKET_IFNAME "
+            "(NCCL_SOCKET_IFNAME for GPUs) to the name of its network interface, as `ip address` shows it"
+        ) from error
 
 
 @contextlib.contextmanager

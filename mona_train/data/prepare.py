@@ -7,6 +7,7 @@ assembled beside its final place and renamed as a whole, as the last step.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 from mona_infer.errors import InputError
 from mona_infer.geometry.align import on_grid_of
 from mona_infer.geometry.stack import SliceStack
-from mona_infer.io.atomic import atomic_path, write_text
+from mona_infer.io.atomic import atomic_path, sync_folder, write_text, writing
 from mona_infer.io.read import label_ids
 from mona_infer.system.progress import progress
 from mona_infer.task import Task, centred
@@ -72,7 +73,7 @@ def prepare(
         say_once(f"warning: {warning}", sys.stderr)
     if folder.exists() and not (folder / MANIFEST).is_file():  # it would be replaced as a whole
         raise InputError(f"{folder} exists and is not a prepared data set; choose another folder with --out")
-    with _only_one(folder):
+    with _only_one(folder, say):
         before = read_manifest(folder)
         sources = _hash_sources(cases, source, (before or {}).get("sources", {}))
         shards = folder.with_name(folder.name + ".shards")
@@ -96,7 +97,8 @@ def prepare(
                     files = list(progress(pool.map(make, todo), len(cases), f"preparing {adapter.name}"))
             facts = {"dataset": adapter.name, "asked": asked, "geometry": geometry}
             _assemble(folder, facts, task, files, sources)
-        shutil.rmtree(shards, ignore_errors=True)  # also those of a run killed just before this line
+        for left in (shards, _old(folder)):  # also those of a run killed just before this line
+            shutil.rmtree(left, ignore_errors=True)
     cache = Cache.open(folder)
     for warning in _vanished(cache) if changed or not before else ():
         say_once(f"warning: {warning}", sys.stderr)
@@ -265,7 +267,7 @@ def _assemble(folder: Path, facts: dict[str, Any], task: Task, files: list[Path]
     height, width = (max(sides) for sides in zip(*(entry["frame"] or task.size for entry in entries), strict=True))
     shapes = {"images": ((rows, height, width), np.uint16), "labels": ((label_rows, height, width), np.uint8)}
     for name, (shape, dtype) in shapes.items():
-        with (new / f"{name}.npy").open("wb") as out:
+        with writing(new / f"{name}.npy"), (new / f"{name}.npy").open("wb") as out:
             header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(out, header)
             for file in files:
@@ -275,8 +277,15 @@ def _assemble(folder: Path, facts: dict[str, Any], task: Task, files: list[Path]
             os.fsync(out.fileno())
     ordered = [CachedCase(**entry) for entry in entries]
     write_text(new / MANIFEST, manifest(facts, task, ordered, sources))
-    shutil.rmtree(folder, ignore_errors=True)  # an older cache, from other files or for another Task
+    if folder.exists():  # an older cache, from other files or for another Task: moved whole, never half removed
+        shutil.rmtree(_old(folder), ignore_errors=True)
+        folder.rename(_old(folder))
     new.rename(folder)
+    sync_folder(folder.parent)
+
+
+def _old(folder: Path) -> Path:
+    return folder.with_name(folder.name + ".old")
 
 
 def _in_the_middle(slices: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
@@ -288,7 +297,7 @@ def _in_the_middle(slices: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
 
 
 @contextlib.contextmanager
-def _only_one(folder: Path) -> Iterator[None]:
+def _only_one(folder: Path, say: IO[str] | None) -> Iterator[None]:
     """Only one process prepares a cache at a time; the lock ends with its process."""
     try:
         import fcntl
@@ -296,6 +305,18 @@ def _only_one(folder: Path) -> Iterator[None]:
         yield
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_name(folder.name + ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    path = folder.with_name(folder.name + ".lock")
+    try:
+        lock = path.open("w")
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES) or not folder.exists():
+            raise
+        yield  # nobody can change what is there: it can be used, if it is what is wanted
+        return
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say_once(f"waiting for another process that prepares {folder}", say)
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield

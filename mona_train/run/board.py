@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mona_infer.io.atomic import writing
+
 
 class Board:
     """Event files in the run's folder; nowhere, where the folder is None.
@@ -23,17 +25,25 @@ class Board:
         self._writer: Any = None
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        for name, value in values.items() if self._open() else ():
-            self._writer.add_scalar(name, value, step)
+        if self._open():
+            with writing(self._events):
+                for name, value in values.items():
+                    self._writer.add_scalar(name, value, step)
 
     def picture(self, step: int, name: str, picture: NDArray[np.uint8]) -> None:
         """rows columns 3"""
         if self._open():
-            self._writer.add_image(name, picture, step, dataformats="HWC")
+            with writing(self._events):
+                self._writer.add_image(name, picture, step, dataformats="HWC")
 
     def close(self) -> None:
         if self._writer is not None:
-            self._writer.close()
+            with writing(self._events):
+                self._writer.close()
+
+    @property
+    def _events(self) -> Path:
+        return Path(self._writer.get_logdir()) / "events.out.tfevents"
 
     def _open(self) -> bool:
         """Import and begin only when there is something to write: tensorboard takes a second to import."""

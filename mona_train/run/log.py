@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
+from mona_infer.io.atomic import writing
+
 
 class Log:
     """`log("text")` appends a line with the time; nowhere, where the path is None."""
@@ -19,5 +21,5 @@ class Log:
         more = "\n" + " " * (len(now) + 2)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         # Opened for each line: lines are rare, and a process that is killed leaves nothing in a buffer.
-        with self._path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+        with writing(self._path), self._path.open("a", encoding="utf-8", errors="backslashreplace") as file:
             file.write(f"{now}  {more.join(text.splitlines())}\n")

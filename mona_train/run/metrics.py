@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from mona_infer.errors import InputError
+from mona_infer.io.atomic import sync_folder, writing
 
 
 class MetricsLog:
@@ -26,17 +27,20 @@ class MetricsLog:
 
     def write(self, step: int, **values: Any) -> None:
         """Floats are written so that they read back exactly; what is not finite as NaN and Infinity."""
-        if self._file is not None:
-            self._file.write(json.dumps({"step": step, **values}).encode() + b"\n")
-            self._file.flush()
+        if self._file is not None and self._path is not None:
+            with writing(self._path):
+                self._file.write(json.dumps({"step": step, **values}).encode() + b"\n")
+                self._file.flush()
 
     def position(self) -> int:
         """Bytes that are safely on the disk: what a checkpoint remembers."""
-        if self._file is None:
+        if self._file is None or self._path is None:
             return 0
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        return os.fstat(self._file.fileno()).st_size
+        with writing(self._path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            sync_folder(self._path.parent)  # its name, too: a checkpoint without its metrics cannot be resumed
+            return os.fstat(self._file.fileno()).st_size
 
     def truncate(self, position: int) -> None:
         """Forget what was written after the checkpoint that remembers `position`: lines, or half a line."""
@@ -54,8 +58,9 @@ class MetricsLog:
         self._file.truncate(position)
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        if self._file is not None and self._path is not None:
+            with writing(self._path):
+                self._file.close()
 
     def __enter__(self) -> MetricsLog:
         return self

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 import torch
 from helpers.bench_runs import STEPS, start_inside, write_list
-from helpers.small_runs import kept, write_dataset
+from helpers.small_runs import write_dataset
+from helpers.small_settings import kept
 from helpers.train_commands import mona, start
 from PIL import Image
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
-import subprocess
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from helpers.launching import BIN, PATIENCE, TOLERANCE, TORCHRUN
+from helpers.launching import TOLERANCE, TORCHRUN, Command
 from helpers.small_runs import QUICK, write_dataset
 
 from mona_train.run import checkpoint, metrics
@@ -33,51 +29,6 @@ SETTINGS = {
 }
 TRAIN = ["train", "--dataset", "data", "--ratio", "0.4", "--preset", "paper", "--steps", "12"]
 TRAIN += [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
-
-
-class Command:
-    """`mona` in processes that share a terminal, so to speak: what Ctrl-C reaches, and what may be left behind."""
-
-    def __init__(self, where: Path, *words: Any, launcher: tuple[Any, ...] = ()) -> None:
-        self.where = where
-        self.child = subprocess.Popen(
-            [*map(str, (*launcher, BIN / "mona", *words))],
-            cwd=where,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-
-    def ends(self, within: float = PATIENCE) -> tuple[int, str]:
-        """Exit code and what was said, once no process is left; fails if one stays longer than that."""
-        end = time.monotonic() + within
-        try:
-            said, _ = self.child.communicate(timeout=within)
-            while self.processes():
-                assert time.monotonic() < end, f"left behind: {self.processes()}\n{said}"
-                time.sleep(0.1)
-        finally:
-            for pid in self.processes():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-        return self.child.returncode, said
-
-    def processes(self) -> list[int]:
-        """All that work in the run's folder, whoever started them."""
-        found = []
-        for entry in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if (entry / "cwd").readlink() == self.where and "Z" not in (entry / "stat").read_text().split()[2]:
-                    found.append(int(entry.name))
-        return found
-
-    def steps_are_logged(self, run: Path, count: int) -> None:
-        end = time.monotonic() + PATIENCE
-        while not (run / "metrics.jsonl").exists() or len((run / "metrics.jsonl").read_bytes().splitlines()) < count:
-            assert self.child.poll() is None and time.monotonic() < end, self.child.communicate()[0]
-            time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")

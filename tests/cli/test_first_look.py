@@ -14,7 +14,7 @@ import nibabel as nib
 import numpy as np
 import onnx
 import pytest
-from helpers.small_runs import kept
+from helpers.small_settings import kept
 from helpers.train_commands import Done, mona
 from helpers.wide_phantoms import few_phantoms
 from numpy.typing import NDArray

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from helpers.small_runs import kept, write_dataset
+from helpers.small_runs import write_dataset
+from helpers.small_settings import kept
 from helpers.train_commands import DATA, RUN, SETTINGS, SMALL, mona, setting, start
 
 from mona_train.cli import train

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from helpers.small_runs import QUICK
-from helpers.train_commands import SMALL, mona
+from helpers.small_settings import QUICK, SMALL
+from helpers.train_commands import mona
 
 STEPS = 16
 SETTINGS = {**SMALL, "batch.labelled": "2", "batch.unlabelled": "6", "every.validate": "8", "every.save": "4"}

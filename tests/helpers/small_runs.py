@@ -13,6 +13,7 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
 from helpers.caches import cases
+from helpers.small_settings import QUICK
 from helpers.steps import CLASSES, blobs
 from mona_infer.task import CARDIAC, Task
 from mona_train.config.presets import preset, with_stages
@@ -26,15 +27,6 @@ from mona_train.methods.registry import stages_of
 SIDE, SLICES = 32, 4
 LABELLED, PATIENTS = 2, 7  # patients with labels to learn from, and all of them
 TASK = replace(CARDIAC, name="small", size=(SIDE, SIDE))
-# Banks of 36 rows fill within a stage's 8 steps of 2 + 6 slices.  Rings and windows are small for speed alone.
-QUICK = {
-    "acr.ring": "128",
-    "acr.queries": "32",
-    "acr.keys": "64",
-    "acr.sure": "0.3",
-    "acr.likely": "0.3",
-    "glcon.windows": "2",
-}
 QUEUES = {"moco.queue": "24", "knn-moco.queue": "24"}
 ADAMW = Optimiser(kind="adamw", lr=2e-3, weight_decay=0.01, warmup=0.25)
 
@@ -97,10 +89,3 @@ def write_dataset(root: Path, patients: int = PATIENTS, tests: int = 1) -> Path:
     about = {"channel_names": {"0": "MRI"}, "labels": labels, "numTraining": patients - tests, "file_ending": ".nii.gz"}
     (root / "dataset.json").write_text(json.dumps({"name": "small", **about}))
     return root
-
-
-def kept(folder: Path) -> dict[str, bytes]:
-    """Every file of a run but those that tell the time."""
-    timed = ("log.txt", "machine.json")
-    files = (p for p in folder.rglob("*") if p.is_file() and "tfevents" not in p.name and p.name not in timed)
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in files}

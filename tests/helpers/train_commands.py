@@ -8,34 +8,19 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 import pytest
 
-from helpers.small_runs import QUICK
+from helpers.small_settings import MONA, QUICK, SMALL, Done, setting
 from mona_infer.cli.main import main
 
-MONA = Path(sys.executable).with_name("mona")
 # 12 steps of pre-training, 12 of fine-tuning.  Records: every 2nd step, and validations after 8, 12, 16 and 24.
-# Squeezed slices, both stages and all losses of the paper; tests/cli/test_first_look.py has the other presets.
-SMALL = {"size": "32x32", "width": "0.25", "average": "true", "post_process": "true"}
 SETTINGS = {**SMALL, "pretrain_share": "0.5", "batch.labelled": "2", "batch.unlabelled": "6"}
 SETTINGS |= {"every.validate": "8", "every.save": "4", "every.log": "2", **QUICK}
-
-
-def setting(values: dict[str, str]) -> list[str]:
-    return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
-
-
 DATA = ["train", "--dataset", "hearts", "--preset", "paper"]
 RUN = [*DATA, "--ratio", "0.4", "--steps", "24", *setting(SETTINGS)]
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
 
 
 def mona(place: Path, *words: Any) -> Done:

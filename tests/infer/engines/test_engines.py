@@ -2,6 +2,7 @@
 
 import json
 import sys
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -124,3 +125,14 @@ def test_openvino_that_is_missing_is_named(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "openvino", None)
     with pytest.raises(MissingPart, match=r"pip install .*openvino"):
         choose("openvino", model)
+
+
+def test_an_engine_without_memory_says_so(model, monkeypatch):
+    engine = OnnxEngine(model, threads=1)
+    told = "[ONNXRuntimeError] : 1 : FAIL : bfc_arena.cc:360 Failed to allocate memory for requested buffer of size 9"
+    monkeypatch.setattr(engine, "_session", Mock(run=Mock(side_effect=RuntimeError(told))))
+    with pytest.raises(MemoryError, match="lower --batch"):
+        engine.run(SLICES)
+    monkeypatch.setattr(engine, "_session", Mock(run=Mock(side_effect=RuntimeError("another fault"))))
+    with pytest.raises(RuntimeError, match="another fault"):
+        engine.run(SLICES)

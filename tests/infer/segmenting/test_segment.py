@@ -1,9 +1,13 @@
 """`mona segment` in this process: options, folders, what is kept, what is refused, what is never left behind."""
 
+import errno
+import fcntl
 import json
 import os
 import pathlib
+import time
 from dataclasses import replace
+from unittest.mock import Mock
 
 import nibabel as nib
 import numpy as np
@@ -15,7 +19,8 @@ from PIL import Image
 from mona_infer.cli.main import app
 from mona_infer.errors import CheckFailed, InputError
 from mona_infer.models.find import find_model
-from mona_infer.segmenting.jobs import LEFT_BEHIND, find_jobs
+from mona_infer.segmenting.jobs import find_jobs
+from mona_infer.system.lock import LEFT_BEHIND
 
 AFFINE = np.diag([-1.5, -1.5, 8.0, 1.0])
 
@@ -240,16 +245,24 @@ def test_folders_are_scored_against_folders(folder, capsys):
         mona("scans", "--out", "more", "--model", "model.onnx", "--reference", "ref")
 
 
-def test_leftovers_of_killed_processes_go_and_those_at_work_stay(folder):
+@pytest.mark.parametrize("locks", [True, False])
+def test_leftovers_of_killed_processes_go(folder, monkeypatch, locks):
+    """At once, as nobody else is at work there; on a disk without locks, when they are old."""
+    if not locks:
+        monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOTSUP, "not supported")))
     (folder / "scans" / "bad.nii.gz").unlink()
-    old, young = folder / "masks" / ".01234567.a.nii.gz", folder / "masks" / ".89abcdef.b.nii.gz"
-    old.parent.mkdir()
-    for path in (old, young):
+    left = ["masks/.01234567.a.nii.gz", "maps/b/.01234567.LV.nii.gz", ".01234567.all.json"]
+    old, young = [folder / name for name in left], [folder / name.replace("0123", "ffff") for name in left]
+    others = folder / "masks" / ".01234567.notes.gz"
+    for path in (*old, *young, others):
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"half a mask")
-    os.utime(old, (1, young.stat().st_mtime - LEFT_BEHIND - 5))
-    mona("scans", "--out", "masks", "--model", "model.onnx")
-    assert not old.exists()
-    assert young.exists()
+    for path in (*old, others):
+        os.utime(path, (1, time.time() - LEFT_BEHIND - 5))
+    mona("scans", "--out", "masks", "--model", "model.onnx", "--probabilities", "maps", "--stats", "all.json")
+    assert [path for path in old if path.exists()] == []
+    assert [path.exists() for path in young] == [not locks] * 3
+    assert others.exists()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The cache: what it holds, that it is found again, and that no kill can spoil it."""
 
+import contextlib
 import json
 import os
 import random
@@ -218,6 +219,50 @@ def test_killed_at_any_moment_and_repeated(whole, tmp_path, kill):
     subprocess.run(command, check=True, capture_output=True)
     assert contents(tmp_path / "cache") == expected
     assert {p.name for p in tmp_path.iterdir()} == {"cache", "cache.lock"}
+
+
+def test_killed_while_it_replaces_an_older_cache(tmp_path, monkeypatch):
+    """The older one is there or is gone, as a whole: half of it would be refused from then on."""
+    folder, real = tmp_path / "cache", module.shutil.rmtree
+
+    def killed(path, **more):
+        if path == folder:
+            (folder / "manifest.json").unlink()
+            raise KeyboardInterrupt
+        real(path, **more)
+
+    (tmp_path / "raw").mkdir()
+    tiny(tmp_path / "raw", patients=2)
+    prepare(ADAPTER, tmp_path / "raw", folder)
+    monkeypatch.setattr(module.shutil, "rmtree", killed)
+    with contextlib.suppress(KeyboardInterrupt):
+        prepare(ADAPTER, tmp_path / "raw", folder, (16, 16))
+    cache = prepare(ADAPTER, tmp_path / "raw", folder, (16, 16))
+    assert cache.images.shape[1:] == (16, 16)
+    assert {p.name for p in tmp_path.iterdir()} == {"raw", "cache", "cache.lock"}
+
+
+@pytest.mark.parametrize("step", ["older", "newer"])
+def test_killed_between_the_two_renames(tmp_path, monkeypatch, step):
+    folder, real = tmp_path / "cache", Path.rename
+
+    def killed(path, target):
+        if step == "newer" and Path(target) == folder:
+            raise KeyboardInterrupt
+        moved = real(path, target)
+        if step == "older" and path == folder:
+            raise KeyboardInterrupt
+        return moved
+
+    (tmp_path / "raw").mkdir()
+    tiny(tmp_path / "raw", patients=2)
+    prepare(ADAPTER, tmp_path / "raw", folder)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "rename", killed)
+        prepare(ADAPTER, tmp_path / "raw", folder, (16, 16))
+    cache = prepare(ADAPTER, tmp_path / "raw", folder, (16, 16))
+    assert cache.images.shape[1:] == (16, 16)
+    assert {p.name for p in tmp_path.iterdir()} == {"raw", "cache", "cache.lock"}
 
 
 def test_a_class_that_the_size_of_the_slices_loses_is_named(tmp_path, capsys):

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.small_runs import PATIENTS, TASK, kept, small_cache, small_config, small_split
+from helpers.small_runs import PATIENTS, TASK, small_cache, small_config, small_split
+from helpers.small_settings import kept
 from helpers.trainers import case_of
 from lightning_fabric import Fabric
 from torch import nn

@@ -66,12 +66,13 @@ def test_a_resumed_run_writes_the_same_file(tmp_path: Path, kept: int, cut: int)
 
 def test_position_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
-    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_size))
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino))
     with MetricsLog(tmp_path / "m") as log:
         write(log, 1, 3)
         assert not synced  # each line would cost a wait for the disk
         size = (tmp_path / "m").stat().st_size
-        assert log.position() == size and synced == [size]
+        assert log.position() == size
+        assert synced == [path.stat().st_ino for path in (tmp_path / "m", tmp_path)]  # its name, too
 
 
 def test_a_file_that_is_not_the_checkpoints_is_refused_and_kept(tmp_path: Path) -> None:
