@@ -21,6 +21,7 @@ import threading
 import time
 import urllib.request
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 MONA = Path(sys.executable).with_name("mona")
@@ -33,21 +34,28 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=4)
     parser.add_argument("--count", type=int, default=50)
     parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--repeats", type=int, default=1, help="one after the other, in turns; medians are printed")
     asked = parser.parse_args()
     scans = [p for p in sorted(asked.scans.rglob("*.nii.gz")) if not p.name.endswith(("_gt.nii.gz", "_4d.nii.gz"))]
     scans = scans[: asked.count]
+    found = [once(scans, asked.model.resolve(), asked.users, asked.threads) for _ in range(asked.repeats)]
+    alone, served = ({what: median(f[n][what] for f in found) for what in found[0][n]} for n in (0, 1))
+    ratios = {what: round(median(s[what] / a[what] for a, s, _ in found), 3) for what in alone}
+    print(json.dumps({"scans": len(scans), "users": asked.users, "folder": alone, "serve": served,
+                      "ratios": ratios, "different masks": sum(f[2] for f in found)}, indent=1))  # fmt: skip
+
+
+def once(scans: list[Path], model: Path, users: int, threads: int) -> tuple[dict[str, Any], dict[str, Any], int]:
+    """What `mona segment FOLDER` took, what the server took, and how many of their masks differ."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         (place / "scans").mkdir()
         for n, scan in enumerate(scans):
             (place / "scans" / f"{n:03d}.nii.gz").symlink_to(scan.resolve())
-        alone = time_folder(place, asked.model.resolve(), asked.threads)
-        served = time_server(place, asked.model.resolve(), asked.users, asked.threads)
+        alone = time_folder(place, model, threads)
+        served = time_server(place, model, users, threads)
         files = [(place / "masks" / f"{n:03d}.nii.gz", place / "served" / f"{n:03d}.nii.gz") for n in range(len(scans))]
-        different = sum(a.read_bytes() != b.read_bytes() for a, b in files)
-    ratios = {what: round(served[what] / alone[what], 3) for what in ("seconds", "processor seconds")}
-    print(json.dumps({"scans": len(scans), "users": asked.users, "folder": alone, "serve": served,
-                      "ratios": ratios, "different masks": different}, indent=1))  # fmt: skip
+        return alone, served, sum(a.read_bytes() != b.read_bytes() for a, b in files)
 
 
 def time_folder(place: Path, model: Path, threads: int) -> dict[str, Any]:

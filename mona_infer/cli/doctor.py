@@ -14,7 +14,7 @@ from mona_infer import __version__
 from mona_infer.engines.base import engines
 from mona_infer.engines.onnx import onnx_runtime
 from mona_infer.errors import CheckFailed
-from mona_infer.system.optional_parts import install_command, requirements, version
+from mona_infer.system.optional_parts import EXTRAS, install_command, requirements, version
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,7 @@ def examine() -> list[Finding]:
         *_onnx_runtime(),
         *_other_engines(),
         *_training(),
-        _codecs(),
-        _highdicom(),
+        *_extras(),
         _niivue(),
         *_models(),
     ]
@@ -129,18 +128,18 @@ def _devices() -> str:
     return ", ".join(names) or "no CUDA device"
 
 
-def _codecs() -> Finding:
-    absent = [r for name, r in requirements("dicom").items() if not version(name)]
-    if absent:
-        return Finding("DICOM codecs", "missing", "only to read compressed DICOM", install_command(*absent))
-    return Finding("DICOM codecs", "ok", "compressed DICOM can be read")
-
-
-def _highdicom() -> Finding:
-    installed = version("highdicom")
-    if installed:
-        return Finding("highdicom", "ok", f"{installed}, masks can be written as DICOM-SEG")
-    return Finding("highdicom", "missing", "only to write masks as DICOM-SEG", _install("dicom-seg", "highdicom"))
+def _extras() -> list[Finding]:
+    """One line for each extra that is a part of its own: there if all of its packages are."""
+    findings = []
+    for extra, use in EXTRAS.items():
+        packages = requirements(extra)
+        installed = [f"{name} {at}" for name in packages if (at := version(name))]
+        if len(installed) < len(packages):
+            absent = [requirement for name, requirement in packages.items() if not version(name)]
+            findings.append(Finding(extra, "missing", f"only to {use}", install_command(*absent)))
+        elif packages:  # else this mona was installed before it had the extra
+            findings.append(Finding(extra, "ok", f"{', '.join(installed)}, to {use}"))
+    return findings
 
 
 def _models() -> list[Finding]:

@@ -17,7 +17,7 @@ def models(
     name: str | None = typer.Argument(None, metavar="[NAME]", help="Show the whole card of this model."),
     json_path: str | None = typer.Option(None, "--json", metavar="[FILE]", help="Write one JSON object."),
 ) -> None:
-    """List the models that come with mona, best first, or show the card of one.
+    """List the models that come with mona, or show the card of one.
 
     A card says what a model was trained on, its licence, its scores, what it cannot do and how to make it again.
     """
@@ -63,5 +63,6 @@ def _print(cards: list[Card]) -> None:
         typer.echo(f"  DSC       {card.dsc:.3f} on {card.measured_on} ({scores})")
         typer.echo(f"  licence   {card.terms}")
         typer.echo(f"  file      {card.model.stat().st_size / 1e6:.1f} MB, {card.model}\n")
-    first = cards[0].name
-    typer.echo(f"mona segment uses {first} where you have no model of your own; mona models {first} shows its card.")
+    best = {card.scans.name: card.name for card in reversed(cards)}
+    used = best[cards[0].scans.name] if len(best) == 1 else "the first one for the kind of your scan"
+    typer.echo(f"Without a model of your own, mona segment uses {used}. mona models {cards[0].name} shows a card.")

@@ -32,7 +32,7 @@ def segment(
     model: Path | None = typer.Option(
         None,
         help="A file, a run's folder, or a name of `mona models`. Default: $MONA_MODEL, else the newest export under "
-        "runs/, else the best model that comes with mona.",
+        "runs/, else the model that comes with mona for this kind of scan.",
     ),
     format: str | None = typer.Option(
         None, metavar="SUFFIX", help="For a folder: nii.gz (default), nii, nrrd, seg.nrrd or dcm (DICOM-SEG)."
@@ -51,7 +51,9 @@ def segment(
     frame: str | None = typer.Option(None, metavar="N|all", help="Frame of a 4-D scan or cine, from 0; or all."),
     series: str | None = typer.Option(None, help="Which series of a DICOM folder: number, description or UID."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Replace masks that already exist."),
-    force: bool = typer.Option(False, "--force", help="Also segment scans that are plainly not the model's kind."),
+    force: bool = typer.Option(
+        False, "--force", help="Also segment scans that are clearly not the kind the model is for."
+    ),
     threads: int = typer.Option(0, min=0, metavar="N", help="Threads for the network. Default: all cores."),
     batch: int | None = typer.Option(None, min=1, metavar="N", help="Slices at a time. Default: the engine's best."),
     max_ram: str | None = typer.Option(None, metavar="SIZE", help="Use at most this much memory, such as 2GB."),
@@ -80,7 +82,8 @@ def segment(
         raise InputError(f"{out} exists already; --overwrite replaces it")
     json_file = Path(json_path) if json_path and json_path != "-" else None
     _check_outputs(jobs, [stats, preview, page, json_file], [out if folder else None, probabilities])
-    sealed, quiet = sealed_later.result(), json_path == "-"
+    quiet = json_path == "-"
+    sealed = sealed_later.result() or _model_of(jobs[0].scan, series, quiet=quiet)
     if sealed.card is not None:
         typer.echo(sealed.card.describe(), err=quiet)
     setup = _Setup(sealed, engine, quiet, tta=tta, largest=largest, batch=batch, threads=threads, max_ram=ram)
@@ -126,17 +129,31 @@ def segment(
         raise CheckFailed(f"{len(failed)} of {len(jobs)} cases failed ({names}); the others are done")
 
 
-def _read_model(given: Path | str | None) -> Future[Model]:
-    """Begin to read the model: its hash is computed while the modules that will use it are imported."""
+def _read_model(given: Path | str | None) -> Future[Model | None]:
+    """Begin to read the model: its hash is computed while the modules that will use it are imported.
+
+    None where the scan has to be seen first, to choose among bundled models for several kinds of scan.
+    """
     from concurrent.futures import ThreadPoolExecutor
 
     from mona_infer.models.file import read_model
-    from mona_infer.models.find import find_model
+    from mona_infer.models.find import chosen_model
 
     reader = ThreadPoolExecutor(1)
-    reading = reader.submit(lambda: read_model(find_model(given)))
+    reading = reader.submit(lambda: read_model(found) if (found := chosen_model(given)) is not None else None)
     reader.shutdown(wait=False)
     return reading
+
+
+def _model_of(scan: Path, series: str | None, *, quiet: bool) -> Model:
+    """The bundled model for a scan, of a folder the first one: a folder holds scans of one kind."""
+    from mona_infer.io.read import read_volume
+    from mona_infer.models.bundled import best_of_each
+    from mona_infer.models.fitting import fitting
+
+    model, reason = fitting(read_volume(scan, frame=0, series=series), best_of_each())
+    typer.echo(reason, err=quiet)
+    return model
 
 
 def _check_options(stats: Path | None, preview: Path | None, page: Path | None, frame: str | None) -> None:

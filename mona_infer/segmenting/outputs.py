@@ -131,6 +131,14 @@ class Output:
         sure = found.slice_confidence or None
         self._page.add(stack.volume, found.mask, reference, sure, sure_reversed=stack.slicing.flips[0])
 
+    def _warn_of_an_empty_mask(self) -> None:
+        classes = [entry for frame in self._report.frames for entry in frame.classes.items()]
+        if not any(found.voxels for _, found in classes):
+            names = ", ".join(dict.fromkeys(name for name, _ in classes))
+            self._report.warnings.append(
+                f"the mask is empty: the model found none of {names}; is this the right kind of scan?"
+            )
+
     def _write_page(self) -> None:
         """Before the mask gets its name: a case that is done has its page."""
         if self._page is None or self.job.page is None:
@@ -166,6 +174,7 @@ class Output:
         """Give the files their names; returns the case's report and its pictures."""
         if self._error is None:
             try:
+                self._warn_of_an_empty_mask()
                 if len(self._report.frames) > 1:
                     self._report.cine = heartbeat(self._report.frames)
                 self._write_page()

@@ -31,7 +31,8 @@ class DatasetAnswer(BaseModel):
 
 
 class Limits(BaseModel):
-    upload_bytes: int
+    upload_bytes: int = Field(description="of one file")
+    storage_bytes: int = Field(description="of all scans together; the oldest make way for new ones")
 
 
 class Info(BaseModel):
@@ -66,6 +67,7 @@ class JobRequest(BaseModel):
     method: str | None = Field(None, pattern=r"^[a-z][a-z0-9-]{0,30}$")
     steps: int | None = Field(None, ge=1, le=10_000_000)
     seed: int | None = Field(None, ge=0, le=2**31 - 1)
+    force: bool = Field(False, description="also segment a scan that is clearly not the kind the model is for")
 
 
 class Created(BaseModel):
@@ -78,6 +80,7 @@ class JobAnswer(BaseModel):
     state: Literal["waiting", "running", "done", "failed", "cancelled"]
     progress: float
     message: str = Field(description="what it is at; of a failed job, why")
+    refused: bool = Field(description="the scan is not the kind the model is for; `force` segments it anyway")
     created: str
     started: str | None
     ended: str | None

@@ -52,10 +52,11 @@ class Job:
     attempts: int = 0
     points: list[dict[str, Any]] = field(default_factory=list)  # a training's curve
     unwanted: bool = False  # a client has cancelled it
+    refused: bool = False  # failed, but `force` would segment it
     version: int = 0  # counts changes: what a client that watches has seen
 
     def shown(self) -> dict[str, Any]:
-        names = ("id", "kind", "state", "progress", "message", "result")
+        names = ("id", "kind", "state", "progress", "message", "result", "refused")
         times = {name: in_words(getattr(self, name)) for name in ("created", "started", "ended")}
         asked = {name: self.about.get(name) for name in ("scan", "case", "model", "name")}
         return {name: getattr(self, name) for name in names} | times | asked | {"curve": list(self.points)}
@@ -115,6 +116,10 @@ class Jobs:
 
     def all(self) -> list[Job]:
         return sorted(self._jobs.values(), key=lambda job: job.created)
+
+    def scans(self) -> set[str]:
+        """The uploaded scans that jobs still need."""
+        return {str(job.about.get("scan")) for job in list(self._jobs.values()) if job.state not in ENDED}
 
     def busy(self, lane: str) -> Job | None:
         return next((job for job in self.all() if job.state == RUNNING and LANES[job.kind] == lane), None)

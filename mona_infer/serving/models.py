@@ -67,6 +67,12 @@ class Models:
             here, there = ([c.name.lower() for c in found] for found in (classes, self.model().task.classes))
             if here != there:
                 self._current = None
+        if classes is not None and self._current is None and self._unasked:
+            names = [c.name.lower() for c in classes]
+            found = (
+                card.name for card in bundled() if [c.name.lower() for c in self.model(card.name).task.classes] == names
+            )
+            self._current = next(found, None)
 
     def model(self, name: str | None = None) -> Model:
         name = name or self._current
@@ -88,7 +94,8 @@ class Models:
         if ready is None:
             while len(self._ready) >= KEPT:
                 self._ready.popitem(last=False)
-            ready = Segmenter(model, engine=self._engine, threads=self._threads)
+            # The pipeline looks at each scan when it is read, and knows whether its job is to be forced.
+            ready = Segmenter(model, engine=self._engine, threads=self._threads, force=True)
         self._ready[model.seal] = ready
         return ready
 

@@ -138,10 +138,10 @@ class Guard:
         origins = headers.getlist("origin")
         if len(origins) > 1 or any(not self.rules.origin_is_ours(origin, hosts[0]) for origin in origins):
             return _refused(
-                403, "this request comes from a page elsewhere; start `mona serve` with --allow-origin if you trust it"
+                403, "this request comes from another web page; start `mona serve` with --allow-origin if you trust it"
             )
         if not origins and headers.get("sec-fetch-site") == "cross-site" and not _opens_the_page(scope, headers):
-            return _refused(403, "this request comes from a page elsewhere")
+            return _refused(403, "this request comes from another web page")
         if self.rules.token is None or scope["path"] in OPEN or (origins and scope["method"] == "OPTIONS"):
             return None
         return self._token_refusal(scope, headers)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,11 +19,18 @@ from mona_infer.io.read import read_volume
 from mona_infer.serving.names import fingerprint, members, shown_name, without_paths
 from mona_infer.serving.received import header_of, spacing_of, suffix_of
 from mona_infer.serving.state import ID, State, new_id, read_json, write_json
+from mona_infer.system.memory_budget import size_in_words
 from mona_infer.volume import Volume
 
 ABOUT, IMAGE, MASK, LABEL = "scan.json", "image.nii.gz", "mask.nii.gz", "label.nii.gz"
 CHUNK = 1 << 20
 SPARE = 64 << 20  # bytes that stay free on the disk
+STORAGE = 20 * 10**9  # bytes that all scans may take
+FRESH = 3600.0  # seconds for which nobody need fear for a scan that was just sent or segmented
+
+
+class NoRoom(InputError):
+    """A scan that the server cannot keep as well."""
 
 
 @dataclass
@@ -40,9 +49,18 @@ class Scan:
 
 
 class Scans:
-    def __init__(self, state: State, *, keep_names: bool = False) -> None:
+    def __init__(
+        self,
+        state: State,
+        *,
+        keep_names: bool = False,
+        storage: int = STORAGE,
+        wanted: Callable[[], set[str]] = set,
+    ) -> None:
+        """`storage` is how many bytes the scans may take in all; `wanted` gives the ids that jobs still need."""
         self._state, self._keep_names = state, keep_names
-        self._lock = threading.Lock()
+        self._storage, self._wanted, self._coming = storage, wanted, 0
+        self._lock = threading.RLock()
         self._scans: dict[str, Scan] = {}
         for folder in sorted(state.scans.iterdir()):
             found = read_json(folder / ABOUT) if ID.fullmatch(folder.name) else None
@@ -52,6 +70,7 @@ class Scans:
             self._scans[folder.name] = Scan(**found)
         self._count = len(self._scans)
         self.folder = state.folder
+        self.remove_expired()
 
     def __iter__(self) -> Iterator[Scan]:
         return iter(sorted(self._scans.values(), key=lambda scan: scan.created))
@@ -72,7 +91,7 @@ class Scans:
     ) -> Scan:
         """Keep a scan that was sent; InputError, and nothing is kept, if it cannot be read."""
         self.remove_expired()
-        with self._state.receiving() as place:
+        with self._room_for(stream), self._state.receiving() as place:
             received = place / "received"
             copy(stream, received)
             path = place / f"scan{suffix_of(received)}"
@@ -84,6 +103,52 @@ class Scans:
         with self._lock:
             self._scans[scan.id] = scan
         return scan
+
+    @contextlib.contextmanager
+    def _room_for(self, stream: BinaryIO) -> Iterator[None]:
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(0)
+        with self._lock:
+            self._make_room(size)
+            self._coming += size
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._coming -= size
+
+    def _make_room(self, size: int) -> None:
+        """Remove scans, the oldest first, until `size` bytes more fit: none that is fresh, labelled or wanted."""
+        taken = {scan.id: self._size(scan) for scan in self}
+        used, gone = sum(taken.values()) + self._coming, []
+        if used + size <= self._storage:
+            return
+        wanted = self._wanted()
+        for scan in self:
+            if scan.id not in wanted and self._is_old(scan) and not self.path(scan, LABEL).exists():
+                gone.append(scan)
+                used -= taken[scan.id]
+                if used + size <= self._storage:
+                    break
+        else:
+            raise NoRoom(
+                f"the scans on the server take {size_in_words(sum(taken.values()))}, and it keeps at most "
+                f"{size_in_words(self._storage)}; delete scans that are no longer needed, or start `mona serve` with a "
+                "larger --storage"
+            )
+        for scan in gone:
+            self.remove(scan)
+
+    def _size(self, scan: Scan) -> int:
+        """With what was made of it."""
+        with contextlib.suppress(FileNotFoundError):
+            return sum(entry.stat().st_size for entry in os.scandir(self._state.scans / scan.id))
+        return 0
+
+    def _is_old(self, scan: Scan) -> bool:
+        mask = self.path(scan, MASK)
+        last = max(scan.created, mask.stat().st_mtime if mask.exists() else 0.0)
+        return time.time() - last > FRESH
 
     def _described(self, path: Path, name: str | None) -> Scan:
         with self._lock:
@@ -147,5 +212,5 @@ def copy(stream: BinaryIO, path: Path) -> None:
     with path.open("wb") as file:
         while data := stream.read(CHUNK):
             if shutil.disk_usage(path.parent).free < SPARE + len(data):
-                raise InputError("the server's disk is full; delete scans that are no longer needed")
+                raise NoRoom("the server's disk is full; delete scans that are no longer needed")
             file.write(data)

@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from mona_infer.segmenting.jobs import Job as Work
 from mona_infer.segmenting.outputs import Options
 from mona_infer.segmenting.pipeline import run
 from mona_infer.segmenting.report import CaseReport
+from mona_infer.segmenting.scan_kind import TRAIN
+from mona_infer.segmenting.warnings import FORCE
 from mona_infer.serving.dataset import Case, Dataset
 from mona_infer.serving.jobs import CANCELLED, DONE, FAILED, SEGMENT, WAITING, Cancelled, Job, Jobs
 from mona_infer.serving.models import Models
@@ -44,13 +47,17 @@ class SegmentingLane(threading.Thread):
         self._places[str(scans.folder)] = "the server's folder"
 
     def run(self) -> None:
-        while jobs := self._jobs.take(LANE, TOGETHER, lambda job: job.about.get("model") or self._models.current):
+        while jobs := self._jobs.take(LANE, TOGETHER, self._kind):
             try:
                 self._together(jobs)
             except Exception as error:  # the worker must outlive whatever a job does to it
                 log_bug(error)
                 for job in jobs:
                     self._jobs.end(job, FAILED, told(error, {}))
+
+    def _kind(self, job: Job) -> tuple[str | None, bool]:
+        """Jobs of a kind go through the pipeline together."""
+        return job.about.get("model") or self._models.current, bool(job.about.get("force"))
 
     def _together(self, jobs: list[Job]) -> None:
         try:
@@ -60,6 +67,7 @@ class SegmentingLane(threading.Thread):
             for job in jobs:
                 self._jobs.end(job, FAILED, told(error, {}))
             return
+        options = replace(OPTIONS, force=bool(jobs[0].about.get("force")))
         works = {job.id: self._work(job, model) for job in jobs if job.state == WAITING}
         found = [(job, works[job.id]) for job in jobs if job.id in works]
         by_id = {job.id: job for job, work in found if work is not None}
@@ -73,7 +81,7 @@ class SegmentingLane(threading.Thread):
             self._jobs.tell(job, part)
 
         ready = [work for _, work in found if work is not None]
-        for report, _ in run(ready, model, OPTIONS, lambda: segmenter, folder=True, progress=progress) if ready else ():
+        for report, _ in run(ready, model, options, lambda: segmenter, folder=True, progress=progress) if ready else ():
             job = by_id[report.case]
             if report.error is not None and job.about.get("reference") and not job.unwanted and not self._jobs.closing:
                 report = self._without_reference(job, model, works[job.id])
@@ -91,7 +99,7 @@ class SegmentingLane(threading.Thread):
                 job.about["reference"] = case.label is not None and not case.label.is_dir()
                 place = self._predictions.place(case, model.seal)
                 return Work(job.id, case.image, place, case.label if job.about["reference"] else None)
-        self._jobs.end(job, FAILED, "what was to be segmented is no longer there")
+        self._jobs.end(job, FAILED, "the scan to be segmented is no longer there")
         return None
 
     def _case(self, job: Job) -> Case | None:
@@ -102,7 +110,8 @@ class SegmentingLane(threading.Thread):
         assert work is not None
         segmenter = self._models.segmenter(model)
         plain = Work(work.name, work.scan, work.out)
-        (report, _) = next(iter(run([plain], model, OPTIONS, lambda: segmenter, folder=True, progress=_ignore)))
+        options = replace(OPTIONS, force=bool(job.about.get("force")))
+        (report, _) = next(iter(run([plain], model, options, lambda: segmenter, folder=True, progress=_ignore)))
         if report.error is None:
             report.warnings.append("its label could not be compared: is it damaged, or on another grid?")
         return report
@@ -130,7 +139,7 @@ class SegmentingLane(threading.Thread):
             return
         called = self._scans.stands_for(self._scans.path(scan), scan.name) | self._places
         if report.error is not None:
-            self._jobs.end(job, FAILED, without_paths(report.error, called))
+            self._fail(job, report.error, called)
             return
         shown = shown_report(report, scan.name, called)
         scan.segmented = {"model": job.about.get("model") or self._models.current, "seal": model.seal, "report": shown}
@@ -145,12 +154,18 @@ class SegmentingLane(threading.Thread):
             return
         called = {str(case.image): case.name, str(case.label): f"the label of {case.name}"} | self._places
         if report.error is not None:
-            self._jobs.end(job, FAILED, without_paths(report.error, called))
+            self._fail(job, report.error, called)
             return
         shown = shown_report(report, case.name, called)
         self._predictions.keep(case, model.seal, shown)
         name = job.about.get("model") or self._models.current
         self._jobs.end(job, DONE, "done", {"model": name, **shown})
+
+    def _fail(self, job: Job, sentence: str, called: dict[str, str]) -> None:
+        """A refusal ends with options of the command, which are none of the page's."""
+        plain = sentence.removesuffix(TRAIN).removesuffix(FORCE)
+        job.refused = plain != sentence
+        self._jobs.end(job, FAILED, without_paths(plain, called))
 
 
 def _ignore(work: Work, part: float) -> None:

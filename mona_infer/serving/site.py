@@ -21,7 +21,7 @@ from mona_infer.serving.jobs import SEGMENT, Job, Jobs
 from mona_infer.serving.models import Models
 from mona_infer.serving.predictions import Candidate, Order, Prediction, Predictions, doubtful_first, label_mark
 from mona_infer.serving.runs import Runs
-from mona_infer.serving.scans import MASK, Scan, Scans
+from mona_infer.serving.scans import MASK, STORAGE, Scan, Scans
 from mona_infer.serving.segmenting_lane import SegmentingLane
 from mona_infer.serving.state import State
 from mona_infer.serving.thumbnails import Thumbnails
@@ -40,6 +40,7 @@ class Options:
     engine: str = "auto"
     threads: int = 0
     keep_names: bool = False
+    storage: int = STORAGE
 
 
 class Site:
@@ -50,8 +51,8 @@ class Site:
         self.models = Models(state, options.model, options.runs, engine=options.engine, threads=options.threads)
         self.dataset = Dataset(options.dataset, keep_names=options.keep_names) if options.dataset is not None else None
         self.models.use_only_for(self.dataset.classes if self.dataset is not None else None)
-        self.scans = Scans(state, keep_names=options.keep_names)
         self.jobs = Jobs(state)
+        self.scans = Scans(state, keep_names=options.keep_names, storage=options.storage, wanted=self.jobs.scans)
         self.runs = Runs(options.runs, options.dataset)
         self.predictions, self.thumbnails = Predictions(state), Thumbnails(state)
         self.lanes = [
@@ -82,9 +83,10 @@ class Site:
 
     # scans
 
-    def segment(self, scan: Scan, model: str | None) -> Job:
+    def segment(self, scan: Scan, model: str | None, *, force: bool = False) -> Job:
         self.models.model(model)  # a model that is not there is told now
-        return self.jobs.submit(SEGMENT, {"scan": scan.id, "name": scan.name, "model": model or self.models.current})
+        model = model or self.models.current
+        return self.jobs.submit(SEGMENT, {"scan": scan.id, "name": scan.name, "model": model, "force": force})
 
     def mask_volume(self, scan: Scan, *, origin: bool = False) -> Volume:
         """The mask on the scan itself: in its geometry to the last digit."""

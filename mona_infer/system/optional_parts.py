@@ -8,6 +8,16 @@ from pathlib import Path
 
 from mona_infer.errors import MissingPart
 
+CORE = ("train", "cpu", "openvino", "gpu")  # extras of which `mona doctor` knows more than what they are for
+# What each of the others is for; a line here is all that a new extra needs beside pyproject.toml.
+EXTRAS = {
+    "dicom": "read compressed DICOM",
+    "dicom-seg": "write masks as DICOM Segmentations",
+    "serve": "run mona serve",
+    "bench": "draw the plots of mona bench report",
+    "slurm": "run the rows of mona bench on a cluster",
+}
+
 
 def version(package: str) -> str | None:
     import importlib.metadata  # slow, and only needed if something is missing
@@ -60,7 +70,7 @@ def require(command: str, *modules: str, extra: str = "train") -> None:
 def missing_part(error: ModuleNotFoundError) -> MissingPart | None:
     """The error for a module that failed to import; None if it is not an optional package, which is a bug in mona."""
     module = (error.name or "").partition(".")[0]
-    for extra in ("train", "cpu", "openvino", "gpu", "dicom", "dicom-seg", "bench", "slurm", "serve"):
+    for extra in (*CORE, *EXTRAS):
         if _package(module) in requirements(extra):
             return _missing(f"this needs {_package(module)}", [module], extra)
     return None

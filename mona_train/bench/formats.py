@@ -12,7 +12,14 @@ from rich.table import Table as RichTable
 
 from mona_train.bench.table import Column, Table, Value
 
-DROPPED_FIRST = ("asd_published", "dsc_paper_rules", "minutes", "dsc_last", "asd_paper_rules", "dsc_spread")
+DROPPED_FIRST: tuple[str, ...] = (
+    "asd_published",
+    "dsc_paper_rules",
+    "minutes",
+    "dsc_last",
+    "asd_paper_rules",
+    "dsc_spread",
+)
 DROPPED_FIRST += ("core_minutes", "asd_mm")
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -25,6 +32,7 @@ LATEX = {
     "_": r"\_",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
+    "\N{MINUS SIGN}": "$-$",
 }
 MARKDOWN = str.maketrans({c: f"\\{c}" for c in "\\`*_[]<>|"})
 
@@ -52,8 +60,8 @@ def as_csv(tables: Sequence[Table]) -> str:
     return text.getvalue()
 
 
-def latex(table: Table) -> str:
-    """One `table` environment; needs \\usepackage{booktabs}."""
+def latex(table: Table, said: Sequence[str] = ()) -> str:
+    """One `table` environment, with what is `said` of it and its notes below; needs \\usepackage{booktabs}."""
     columns = table.shown()
     lines = [
         r"\begin{table}",
@@ -68,7 +76,7 @@ def latex(table: Table) -> str:
         texts = [(escape(c.text(row.get(c.key))), table.bold(row, c)) for c in columns]
         lines.append(" & ".join(rf"\textbf{{{text}}}" if bold else text for text, bold in texts) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}"]
-    lines += [rf"\par\smallskip\footnotesize {escape(' '.join(table.notes))}"] if table.notes else []
+    lines += [rf"\par\smallskip\footnotesize {escape(' '.join(part))}" for part in (said, table.notes) if part]
     return "\n".join([*lines, r"\end{table}", ""])
 
 

@@ -1,8 +1,7 @@
-"""Measured rows read back from results.jsonl: one JSON object a line, checked before anything is computed from it."""
+"""Measured rows: the lines of results.jsonl, checked before anything is computed from them."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mona_infer.errors import InputError
-from mona_train.bench.results import FILE
+from mona_train.bench.results import FILE, Line, read_lines
 
 CASE_METRICS = ("dsc", "asd", "legacy_dsc", "legacy_asd")
 AGREES = 2e-3  # between the mean of the cases and the summary of the same network
@@ -86,35 +85,25 @@ class Measured:
 def read_results(path: Path) -> tuple[list[Measured], list[str]]:
     """All rows of a results file, or of the results.jsonl in a folder, and notes on lines that were left out."""
     path = path / FILE if path.is_dir() else path
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); `mona bench` writes it") from error
+    if not path.is_file():
+        raise InputError(f"{path} does not exist; `mona bench` writes it")
+    lines, torn = read_lines(path)
     found: dict[tuple[str, str], Measured] = {}
     notes = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
+    for number, values in lines.items():
         where = f"{path} line {number}"
-        try:
-            values = json.loads(line)
-        except ValueError as error:
-            if number == len(lines):  # no newline after it: the process that wrote it was killed
-                notes.append(f"{where} is incomplete and was left out; run `mona bench` again to finish that row")
-                continue
-            raise InputError(f"{where} is not JSON ({error}); remove the line and run `mona bench` again") from error
         measured = _measured(values, where)
         key = measured.table, measured.row  # one run may be a row of several tables
         if key in found:
             notes.append(f"{where} repeats row {measured.row}; the later line counts")
         found[key] = measured
+    if torn is not None:  # the process that wrote it was killed
+        notes.append(f"{path} line {torn} is incomplete and was left out; run `mona bench` again to finish that row")
     return list(found.values()), notes
 
 
-def _measured(values: Any, where: str) -> Measured:
+def _measured(values: Line, where: str) -> Measured:
     """Fields that this version does not know are ignored."""
-    if not isinstance(values, dict):
-        raise InputError(f"{where}: expected a JSON object, found {type(values).__name__}")
     known: dict[str, Any] = {}
     for f in fields(Measured):
         optional = f.default is not MISSING or f.default_factory is not MISSING
@@ -125,7 +114,7 @@ def _measured(values: Any, where: str) -> Measured:
             continue
         kind = KINDS[str(f.type).partition("[")[0].partition(" |")[0]]
         if not isinstance(value, kind) or isinstance(value, bool):
-            raise InputError(f"{where}: {f.name!r} should be a {f.type}, found {value!r}")
+            raise InputError(f"{where}: {f.name!r} must be of type {f.type}, found {value!r}")
         known[f.name] = tuple(value) if kind is list else value
     measured = Measured(**known)
     _check_scores(measured, where)

@@ -34,12 +34,13 @@ def as_text(made: Sequence[Section], kind: str) -> str:
     """Markdown, CSV or LaTeX of all tables."""
     if kind == "csv":
         return as_csv(tables(made))
-    if kind == "latex":
-        return "\n".join(latex(table) for table in tables(made))
     parts = []
     for section in made:
         for ratio in section.ratios():
             table, (found, notes) = table_of(section, ratio), comparisons(section, ratio)
+            if kind == "latex":
+                parts.append(latex(table, [c.sentence for c in found]))
+                continue
             said = "".join(f"- {sentence}\n" for sentence in [*(c.sentence for c in found), *notes])
             parts += [f"## {table.title}\n", markdown(table), *([said] if said else []), " ".join(table.notes) + "\n"]
     return "\n".join(parts)

@@ -20,7 +20,7 @@ Line = dict[str, Any]
 class Results:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.lines = read_results(path)
+        self.lines = list(read_lines(path)[0].values())
 
     def find(self, table: str, row: str) -> Line | None:
         """The line of a row in a table."""
@@ -49,19 +49,23 @@ class Results:
         self.lines.append(json.loads(text))
 
 
-def read_results(path: Path) -> list[Line]:
-    """All whole lines; empty where there is no file yet."""
+def read_lines(path: Path) -> tuple[dict[int, Line], int | None]:
+    """Each whole line by its number, and the number of a last one that a kill tore; none where there is no file yet."""
     try:
-        content = path.read_bytes()
+        *texts, rest = path.read_bytes().split(b"\n")
     except FileNotFoundError:
-        return []
-    *whole, rest = content.split(b"\n")
-    lines = []
-    for number, text in enumerate([*whole, rest] if _is_line(rest) else whole, 1):
-        if not _is_line(text):
-            raise InputError(f"{path}, line {number}: expected a JSON object with a row; correct or remove the line")
-        lines.append(json.loads(text))
-    return lines
+        return {}, None
+    torn = len(texts) + 1 if rest.strip() and not _is_line(rest) else None
+    lines = {}
+    for number, text in enumerate(texts if torn else [*texts, rest], 1):
+        if text.strip():
+            if not _is_line(text):
+                raise InputError(
+                    f"{path} line {number}: expected a JSON object with a row and a table; remove the line and run "
+                    "`mona bench` again"
+                )
+            lines[number] = json.loads(text)
+    return lines, torn
 
 
 def _is_line(text: bytes) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from statistics import stdev
 
+from mona_train.bench.comparisons import compare, subject
 from mona_train.bench.entries import Entry
 from mona_train.bench.sections import Section, shared_settings
 
@@ -73,6 +74,10 @@ COLUMNS = (
     Column("asd_published", "ASD, published", _distance),
     Column("minutes", "Minutes", _minutes),
     Column("core_minutes", "Core-minutes", _minutes),
+    Column("mona_minus_this", ""),  # the paired difference of DSC, as in the sentences of `comparisons`
+    Column("mona_minus_this_low", ""),
+    Column("mona_minus_this_high", ""),
+    Column("mona_is", ""),
     Column("code", "Code"),
 )
 
@@ -80,7 +85,8 @@ COLUMNS = (
 def table_of(section: Section, ratio: float | None) -> Table:
     entries = section.at(ratio)
     several = len({row.code for e in entries for row in e.rows}) > 1
-    rows = tuple(_row(e, several_codes=several) for e in entries)
+    ours = subject(entries)
+    rows = tuple(_row(e, several_codes=several) | _beside(ours, e) for e in entries)
     facts: dict[str, Value] = {
         "table": section.table,
         "dataset": section.dataset,
@@ -147,6 +153,17 @@ def _row(entry: Entry, *, several_codes: bool) -> dict[str, Value]:
         "core_minutes": entry.core_minutes,
         "code": entry.first.code[:7] if several_codes else None,
     }
+
+
+def _beside(ours: Entry | None, entry: Entry) -> dict[str, Value]:
+    """MONA's paired difference from a row, with its interval; nothing for MONA itself."""
+    difference = compare(ours, entry) if ours is not None and entry is not ours else None
+    if difference is None:
+        return {}
+    found: dict[str, Value] = {"mona_minus_this": difference.mean, "mona_is": difference.verdict}
+    if difference.patients > 1:
+        found |= {"mona_minus_this_low": difference.low, "mona_minus_this_high": difference.high}
+    return found
 
 
 def _count(n: int, what: str) -> str:

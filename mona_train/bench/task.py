@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,9 +12,9 @@ from mona_train.bench.plan import Plan, Planned
 from mona_train.config.schema import Config
 from mona_train.run.folder import CONFIG, write_config
 from mona_train.run.machine import read_machine
+from mona_train.run.tail import last_step, last_words
 
 WAITING, RUNNING, DONE, FAILED = "waiting", "running", "done", "failed"
-TAIL = 4096  # bytes of a file that are enough for its last line
 
 
 @dataclass
@@ -65,18 +64,10 @@ class Task:
         return path.stat().st_mtime_ns if path.is_file() else 0
 
     def step(self) -> int:
-        """About how many steps are done: the last record of its metrics."""
-        for line in reversed(_tail(self.run / "metrics.jsonl")):
-            try:
-                return int(json.loads(line)["step"])
-            except (ValueError, KeyError, TypeError):
-                continue
-        return 0
+        return last_step(self.run)
 
     def last_words(self) -> str:
-        """What it said last."""
-        lines = [line.strip() for line in _tail(self.log) if line.strip()]
-        return lines[-1].removeprefix("mona: ") if lines else "it said nothing"
+        return last_words(self.log)
 
 
 def tasks_of(plan: Plan) -> list[Task]:
@@ -95,13 +86,3 @@ def tasks_of(plan: Plan) -> list[Task]:
         after = made.get(key or "") if fresh else None
         found.append(Task(planned.row.name, planned.run, planned.config, planned, after, log=log))
     return found
-
-
-def _tail(path: Path) -> list[str]:
-    try:
-        with path.open("rb") as file:
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - TAIL))
-            return file.read().decode(errors="replace").splitlines()
-    except OSError:
-        return []

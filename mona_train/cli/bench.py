@@ -160,11 +160,11 @@ def _rows(table: str, narrowing: Any) -> list[Row]:
     elif table.endswith(".toml"):
         grids = read_list(Path(table), name)
     else:
-        raise InputError(f"unknown table {table!r}; choose one of {', '.join(known)}, or an own list, LIST.toml")
+        raise InputError(f"unknown table {table!r}; choose one of {', '.join(known)}, or a list of your own, LIST.toml")
     rows = rows_of(grids, narrowing)
     if not rows:
         there = ", ".join(dict.fromkeys(method for grid in grids for method in grid.methods))
-        raise InputError(f"no row of {table} is left; its methods are {there}")
+        raise InputError(f"no row of {table} matches; its methods are {there}")
     return rows
 
 

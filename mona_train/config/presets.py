@@ -59,6 +59,7 @@ QUICK: dict[str, Any] = {
     **CPU,
     "pixels": 192,
     "steps": 4000,
+    "batch": Batch(4, 4),  # as good as 6 + 6 and a quarter less time (docs/results.md)
     "pretrain_share": 0.25,
     "every": Every(validate=500, log=10, save=50),
 }
@@ -67,7 +68,7 @@ PRESETS: dict[str, Preset] = {
     "paper": Preset("the paper's setting: 256x256, 60,000 steps; needs a GPU", {}),
     "gpu": Preset("the organ in a window of its own, 30,000 steps of twice the batch", GPU, "supervised"),
     "cpu": Preset("the same with 6,000 steps, for two cores and less than an hour", CPU, "supervised"),
-    "quick": Preset("as cpu with fewer pixels and 4,000 steps: ten minutes", QUICK, "supervised"),
+    "quick": Preset("as cpu with fewer pixels, smaller batches, 4,000 steps: ten minutes", QUICK, "supervised"),
 }
 
 

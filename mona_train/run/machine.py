@@ -63,7 +63,8 @@ def read_machine(run: Path) -> dict[str, Any]:
 def hardware() -> str:
     if torch.cuda.is_available():
         return str(torch.cuda.get_device_name())
-    return f"{_processor()}, {cores()} cores"
+    count = cores()
+    return f"{_processor()}, {count} core{'s' * (count != 1)}"
 
 
 def _processor() -> str:

@@ -25,7 +25,7 @@ const commands = {
     page.on("request", (request) => { if (!/^(blob|data):/.test(request.url())) requests.push(request.url()); });
     page.on("console", (message) => { if (["error", "warning"].includes(message.type())) messages.push(message.text()); });
     page.on("pageerror", (error) => messages.push(String(error)));
-    await page.goto(url);
+    await page.goto(url, { timeout: 120_000 });  // beside other work, starting takes long
   },
   async wait({ selector, seconds = 60 }) { await page.waitForSelector(selector, { timeout: 1000 * seconds, state: "attached" }); },
   async key({ key }) { await page.keyboard.press(key); await settled(); },

@@ -22,7 +22,7 @@ from PIL import Image
 
 from mona_infer.viewing.pictures import TILE
 from mona_train.bench.places import Here
-from mona_train.bench.results import read_results
+from mona_train.bench.results import Results
 from mona_train.cli import bench as command
 from mona_train.run.folder import read_config
 
@@ -68,7 +68,7 @@ def same(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_a_line_for_every_row(measured: Path) -> None:
-    lines = read_results(measured / "results.jsonl")
+    lines = Results(measured / "results.jsonl").lines
     assert [(line["method"], line["pretrain"], line["principles"]) for line in lines] == [
         ("unet-l", "none", []),
         ("mona", "glcon", []),
@@ -96,7 +96,7 @@ def test_a_line_for_every_row(measured: Path) -> None:
 def test_rows_from_a_shared_pretraining_are_the_runs_they_would_be_alone(measured: Path, place: Path) -> None:
     """Bit for bit: checkpoints, metrics, results, pictures."""
     assert len(list((measured / "pretraining").iterdir())) == 1
-    line = read_results(measured / "results.jsonl")[-1]
+    line = Results(measured / "results.jsonl").lines[-1]
     shared, alone = measured / "rows" / line["run"], place / "alone"
     alone.mkdir()
     shutil.copy(shared / "run.toml", alone)
@@ -119,7 +119,7 @@ def test_finished_rows_are_never_run_again(measured: Path, place: Path, monkeypa
     # the same rows in a list of another name: their lines are taken over
     (place / "again.toml").write_text((place / "small.toml").read_text())
     assert mona(place, "bench", "again.toml").code == 0
-    lines = read_results(measured / "results.jsonl")
+    lines = Results(measured / "results.jsonl").lines
     assert [line["table"] for line in lines] == ["small"] * 3 + ["again"] * 3
     assert [line["row"] for line in lines[:3]] == [line["row"] for line in lines[3:]]
     (measured / "results.jsonl").write_bytes(before)
@@ -128,7 +128,7 @@ def test_finished_rows_are_never_run_again(measured: Path, place: Path, monkeypa
 def test_rows_of_other_code_are_kept_apart(
     measured: Path, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines = read_results(measured / "results.jsonl")
+    lines = Results(measured / "results.jsonl").lines
     other = [{**line, "code": "another", "row": f"other{n}", "commit": "0123456"} for n, line in enumerate(lines)]
     (tmp_path / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in other))
     done = mona(place, *BENCH, "--dry-run", "--threads", 1, "--out", tmp_path)
@@ -137,7 +137,7 @@ def test_rows_of_other_code_are_kept_apart(
     monkeypatch.setattr(Here, "start", None)  # would fail
     done = mona(place, *BENCH, "--any-code", "--out", tmp_path)
     assert done.code == 0 and "3 rows, 3 of them finished" in done.out and "they count as finished" in done.out
-    assert len(read_results(tmp_path / "results.jsonl")) == 3
+    assert len(Results(tmp_path / "results.jsonl").lines) == 3
 
 
 def test_a_dry_run_says_rows_hours_and_memory_and_writes_nothing(place: Path, measured: Path, tmp_path: Path) -> None:
@@ -155,11 +155,11 @@ def test_a_dry_run_says_rows_hours_and_memory_and_writes_nothing(place: Path, me
 
 
 def test_finished_runs_are_added_as_rows(measured: Path, place: Path, tmp_path: Path) -> None:
-    lines = read_results(measured / "results.jsonl")
+    lines = Results(measured / "results.jsonl").lines
     runs = [measured / "rows" / line["run"] for line in lines]
     done = mona(place, "bench", "add", *runs, "--to", tmp_path / "new", "--table", "small")
     assert done.code == 0, done.err
-    assert same(read_results(tmp_path / "new/results.jsonl")) == same(lines)
+    assert same(Results(tmp_path / "new/results.jsonl").lines) == same(lines)
     # a run of an older version: no cases in its results, no machine.json
     old = shutil.copytree(runs[0], tmp_path / "old")
     results = json.loads((old / "results.json").read_text())
@@ -167,11 +167,11 @@ def test_finished_runs_are_added_as_rows(measured: Path, place: Path, tmp_path: 
     (old / "machine.json").unlink()
     done = mona(place, "bench", "add", old, "--to", tmp_path / "older")
     assert done.code == 0 and "its code is not known" in done.out, done.err
-    (line,) = read_results(tmp_path / "older/results.jsonl")
+    (line,) = Results(tmp_path / "older/results.jsonl").lines
     assert line["cases"] == lines[0]["cases"] and line["code"] == "unknown" and line["table"] == "hearts"
     assert line["row"] != lines[0]["row"] and line["seconds"] is not None
     done = mona(place, "bench", "add", old, "--to", tmp_path / "older", "--table", "small", "--same-code")
-    assert read_results(tmp_path / "older/results.jsonl")[1]["row"] == lines[0]["row"]
+    assert Results(tmp_path / "older/results.jsonl").lines[1]["row"] == lines[0]["row"]
     assert "was there already" in mona(place, "bench", "add", old, "--to", tmp_path / "older").out
     # one whose scores are not what it said
     results["validation"][results["chosen"]]["dsc"] += 0.1
@@ -231,8 +231,8 @@ def test_a_killed_bench_loses_nothing(measured: Path, place: Path, tmp_path: Pat
     done = start(place, *BENCH, "--methods", "unet-l", "--threads", 1, "--out", out)
     said = done.communicate()
     assert done.returncode == 0, said
-    expected = [line for line in read_results(measured / "results.jsonl") if line["method"] == "unet-l"]
-    assert same(read_results(out / "results.jsonl")) == same(expected)
+    expected = [line for line in Results(measured / "results.jsonl").lines if line["method"] == "unet-l"]
+    assert same(Results(out / "results.jsonl").lines) == same(expected)
 
 
 @pytest.mark.full
@@ -250,7 +250,7 @@ def test_ten_kills_at_random_moments(measured: Path, place: Path, tmp_path: Path
         if bench.poll() is not None:
             break
         which = ("both", "row", "bench")[len(kills) % 3]
-        kills.append((which, len(training(out)), records(out), len(read_results(out / "results.jsonl"))))
+        kills.append((which, len(training(out)), records(out), len(Results(out / "results.jsonl").lines)))
         kill_all(bench, out, which)
         if which == "row":  # the bench resumes it
             time.sleep(moments.uniform(0, 3))
@@ -259,7 +259,7 @@ def test_ten_kills_at_random_moments(measured: Path, place: Path, tmp_path: Path
     done = start(place, *BENCH, "--threads", 1, "--jobs", 2, "--out", out)
     said = done.communicate()
     assert done.returncode == 0, said
-    assert same(read_results(out / "results.jsonl")) == same(read_results(measured / "results.jsonl"))
+    assert same(Results(out / "results.jsonl").lines) == same(Results(measured / "results.jsonl").lines)
     assert len(kills) == 10 and not training(out)
 
 
@@ -288,7 +288,7 @@ def test_two_local_workers_of_submitit_measure_the_same(measured: Path, place: P
     done = start(place, *BENCH, "--where", "local", "--jobs", 2, "--threads", 1, "--out", out)
     said = done.communicate()
     assert done.returncode == 0, said
-    assert same(read_results(out / "results.jsonl")) == same(read_results(measured / "results.jsonl"))
+    assert same(Results(out / "results.jsonl").lines) == same(Results(measured / "results.jsonl").lines)
 
 
 def test_the_script_that_slurm_would_get(place: Path, tmp_path: Path) -> None:
@@ -374,7 +374,7 @@ def test_a_row_that_has_not_begun_is_a_run_that_can_be_resumed_by_hand(measured:
 def test_the_report_reads_what_was_measured(measured: Path, place: Path) -> None:
     rows = list(csv.DictReader(mona(place, "bench", "report", "--format", "csv").out.splitlines()))
     assert {row["method"] for row in rows} == {"UNet-L", "MONA, no principle", "MONA, consistency"}
-    lines = {line["row"]: line for line in read_results(measured / "results.jsonl")}
+    lines = {line["row"]: line for line in Results(measured / "results.jsonl").lines}
     best = [line["scores"]["validation"][line["chosen"]]["dsc"] for line in lines.values()]
     assert sorted(float(row["dsc"]) for row in rows) == pytest.approx(sorted(best), rel=1e-5)
     for row in rows:

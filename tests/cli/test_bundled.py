@@ -96,7 +96,7 @@ def test_the_list_and_a_card(place: Path) -> None:
     done = mona(place, "models")
     assert done.code == 0 and len(done.out.splitlines()) < 24 and max(map(len, done.out.splitlines())) < 120
     assert done.out.index("all: bands") < done.out.index("few: bands")
-    assert "mona segment uses all" in done.out and "RV 0.800, LV 0.900" in done.out
+    assert "mona segment uses all." in done.out and "RV 0.800, LV 0.900" in done.out
     assert mona(place, "models", "few").out.startswith("# few\n\nA whole card.")
     listed = json.loads(mona(place, "models", "--json").out)["models"]
     assert [(m["name"], m["dsc"], m["licence"]) for m in listed] == [

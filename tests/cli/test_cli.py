@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import nibabel as nib
@@ -14,6 +15,7 @@ import pytest
 import typer
 
 MONA = Path(sys.executable).with_name("mona")
+ROOT = Path(__file__).parents[2]
 AFFINE = np.diag([1.5, 1.5, 10.0, 1.0])
 
 
@@ -281,6 +283,20 @@ def test_doctor_tells_what_is_missing_and_how_to_get_it():
     for finding in findings.values():
         command = "mona train" if finding["part"] == "models" else "pip install"  # a clone without bundled models
         assert finding["state"] == "ok" or command in finding["remedy"]
+
+
+def test_doctor_has_a_line_for_every_extra(monkeypatch):
+    """An extra that is added to pyproject.toml alone fails here."""
+    from mona_infer.cli import doctor
+    from mona_infer.system.optional_parts import CORE, EXTRAS
+
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(known) == {*CORE, *EXTRAS, "dev", "docs", "oracles"}
+    monkeypatch.setattr(doctor, "version", lambda package: None if package == "uvicorn" else "1.2")
+    found = {finding.part: finding for finding in doctor._extras()}
+    assert set(found) == set(EXTRAS)
+    assert found["serve"].state == "missing" and found["serve"].remedy.endswith('pip install "uvicorn>=0.30"')
+    assert found["dicom-seg"].state == "ok" and "highdicom 1.2, to write masks" in found["dicom-seg"].detail
 
 
 def test_doctor_calls_out_two_onnx_runtimes(monkeypatch):

@@ -20,6 +20,7 @@ def test_the_demo_leaves_runs_scans_and_references_to_go_on_with(
         return done.out
 
     monkeypatch.setattr(first_look, "STEPS", 4)
+    monkeypatch.setattr("mona_kernels.native.cores", lambda: 1)  # in this process, whose phantoms are few
     with few_phantoms(train=24, val=1, test=2):
         said = mona("demo", "--steps", "4").splitlines()
     assert said[-1].startswith("wrote demo/demo.png")

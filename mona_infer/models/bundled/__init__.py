@@ -14,9 +14,12 @@ FOLDER = Path(__file__).parent
 
 
 def bundled() -> list[Card]:
-    """The cards of all bundled models, the best first; a model without a card is none."""
+    """The cards of all bundled models: by kind of scan, and of each kind the best first.
+
+    A model without a card is none.
+    """
     cards = [read_card(path) for path in sorted(FOLDER.glob("*.md")) if path.with_suffix(".onnx").is_file()]
-    return sorted(cards, key=lambda card: -card.dsc)
+    return sorted(cards, key=lambda card: (card.scans.name, -card.dsc))
 
 
 def path_of(name: str) -> Path | None:
@@ -24,8 +27,15 @@ def path_of(name: str) -> Path | None:
     return next((card.model for card in bundled() if card.name == name), None)
 
 
+def best_of_each() -> list[Card]:
+    """For each kind of scan the card with the highest DSC: scores of different organs cannot be compared."""
+    return list({card.scans.name: card for card in reversed(bundled())}.values())[::-1]
+
+
 def best() -> Path | None:
-    return next((card.model for card in bundled()), None)
+    """None without any, and where they are for several kinds of scan: only a scan can tell then."""
+    cards = best_of_each()
+    return cards[0].model if len(cards) == 1 else None
 
 
 def card_of(model: Path, seal: str) -> Card | None:

@@ -57,7 +57,7 @@ def router(site: Site) -> APIRouter:
         with told(site):
             found = site.prediction(case, model)
         if found is None or not found.mask.exists():
-            refuse(404, "this case is not predicted yet with this model")
+            refuse(404, "this case has no prediction by this model yet")
         return file_answer(found.mask, "prediction.nii.gz")
 
     @api.get("/{name}/thumbnail.png")

@@ -15,7 +15,7 @@ from mona_infer.errors import MonaError
 from mona_infer.serving.dataset import Case
 from mona_infer.serving.jobs import Job, QueueFull
 from mona_infer.serving.names import without_paths
-from mona_infer.serving.scans import Scan
+from mona_infer.serving.scans import NoRoom, Scan
 from mona_infer.serving.site import Site
 from mona_infer.serving.state import new_id
 
@@ -42,7 +42,7 @@ def told(site: Site, called: dict[str, str] | None = None) -> Iterator[None]:
     except QueueFull:
         refuse(429, "too many jobs are waiting; try again when some are done")
     except MonaError as error:
-        refuse(422, without_paths(str(error), {**places, **(called or {})}))
+        refuse(507 if isinstance(error, NoRoom) else 422, without_paths(str(error), {**places, **(called or {})}))
 
 
 def the_scan(site: Site, id: str) -> Scan:

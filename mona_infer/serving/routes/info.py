@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from fastapi import APIRouter
 
 from mona_infer import __version__
-from mona_infer.models.file import Model
 from mona_infer.serving.answers import (
     ClassAnswer,
     DatasetAnswer,
@@ -30,14 +29,14 @@ def router(site: Site, upload_bytes: int) -> APIRouter:
     def info() -> Info:
         with told(site):
             current = site.models.current
-            model = described(current, site.models.model(current)) if current is not None else None
+            model = described(site, current) if current is not None else None
             return Info(
                 version=__version__,
                 model=model,
                 models=list(site.models.paths()),
                 dataset=_dataset(site),
                 training=site.can_train,
-                limits=Limits(upload_bytes=upload_bytes),
+                limits=Limits(upload_bytes=upload_bytes, storage_bytes=site.options.storage),
                 dicom_seg=importlib.util.find_spec("highdicom") is not None,
             )
 
@@ -52,17 +51,22 @@ def router(site: Site, upload_bytes: int) -> APIRouter:
         """Switch to another model, by its name or by its run's."""
         name = choice.name or choice.run or refuse(422, "give the name of a model, or of a run")
         with told(site):
-            return described(name, site.models.use(name))
+            site.models.use(name)
+            return described(site, name)
 
     return api
 
 
-def described(name: str, model: Model) -> ModelAnswer:
+def described(site: Site, name: str) -> ModelAnswer:
+    """A class has the same colour on every page: that of the data set, where it has a class of that name."""
+    model = site.models.model(name)
+    known = {c.name.lower(): c.colour for c in (site.dataset.classes if site.dataset else None) or ()}
+    classes = [replace(c, colour=known.get(c.name.lower(), c.colour)) for c in model.task.classes]
     licence = model.card.licence if model.card is not None else model.facts.get("licence")
     return ModelAnswer(
         name=name,
         task=model.task.name,
-        classes=[ClassAnswer(**entry) for entry in classes_shown(model.task.classes)],
+        classes=[ClassAnswer(**entry) for entry in classes_shown(classes)],
         licence=licence if isinstance(licence, str) else None,
         modality=model.task.modality,
         precision=model.precision,

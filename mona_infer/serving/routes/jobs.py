@@ -56,11 +56,12 @@ def router(site: Site) -> APIRouter:
 
 def _started(site: Site, asked: JobRequest) -> Job:
     if asked.kind == SEGMENT:
-        return site.segment(the_scan(site, asked.scan or ""), asked.model)
+        return site.segment(the_scan(site, asked.scan or ""), asked.model, force=asked.force)
     if asked.kind == SEGMENT_CASE:
         case = the_case(site, asked.case or "")
         site.models.model(asked.model)
-        about = {"case": case.name, "name": case.name, "model": asked.model or site.models.current}
+        model = asked.model or site.models.current
+        about = {"case": case.name, "name": case.name, "model": model, "force": asked.force}
         return site.jobs.submit(SEGMENT_CASE, about)
     return start_training(site, {name: getattr(asked, name) for name in ("ratio", "preset", "steps", "seed", "method")})
 

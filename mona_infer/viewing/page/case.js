@@ -245,7 +245,7 @@ function aboutPage(about, library) {
   if (about.bits === 8 && about.large) shown.push("Grey values are shown in 256 steps.");
   if (about.files.length) shown.push(`Files: ${about.files.join(", ")}`);
   const made = `Made by mona ${about.version}${about.made_by ? ` with ${about.made_by}` : ""}. The page holds everything it needs: it loads nothing and sends nothing. It is for research, not for diagnosis. It holds the scan itself: pass it on only as you would the scan.`;
-  const plain = library ? null : about.licence ? "Plain slices: this browser offers no WebGL2." : "Plain slices: NiiVue was not there when the page was made. `mona doctor` says how to fetch it.";
+  const plain = library ? null : about.licence ? "Plain slices: this browser offers no WebGL2." : "Plain slices: NiiVue was not installed when the page was made. `mona doctor` says how to fetch it.";
   const licence = about.licence ? make("details", {}, make("summary", {}, "Drawn with NiiVue (BSD-2)"), make("pre", {}, about.licence)) : null;
   return [...shown, made, plain].filter(Boolean).map((text) => make("p", {}, text)).concat(licence ? [licence] : []);
 }

@@ -5,7 +5,7 @@ function showAll() {
   find("name").textContent = all.title;
   const failed = all.cases.filter((c) => c.error).length, scored = all.cases.some((c) => typeof c.dsc === "number");
   const parts = [`${all.cases.length} case${all.cases.length === 1 ? "" : "s"}`];
-  if (failed) parts.push(`${failed} without a page`);
+  if (failed) parts.push(`${failed} failed`);
   if (scored) {
     const values = all.cases.map((c) => c.dsc).filter((d) => typeof d === "number");
     parts.push(`mean DSC ${(values.reduce((a, b) => a + b, 0) / values.length).toFixed(3)}`);
@@ -40,7 +40,7 @@ function card(c, colours) {
   const name = c.page ? make("a", { href: c.page }, ...breakable(c.name)) : make("b", {}, ...breakable(c.name));
   const facts = [];
   if (typeof c.dsc === "number") facts.push(make("span", {}, "DSC ", make("b", {}, c.dsc.toFixed(3))));
-  if (typeof c.sure === "number") facts.push(make("span", { title: "Confidence of the least certain class" }, "sure ", make("b", {}, `${Math.round(100 * c.sure)} %`)));
+  if (typeof c.sure === "number") facts.push(make("span", { title: "Certainty of the least certain class" }, "certainty ", make("b", {}, `${Math.round(100 * c.sure)} %`)));
   if (typeof c.ejection_fraction === "number") facts.push(make("span", {}, "EF ", make("b", {}, `${Math.round(100 * c.ejection_fraction)} %`)));
   const volumes = Object.entries(c.ml ?? {}).map(([n, ml]) =>
     make("span", {}, make("span", { class: "swatch", style: { background: css(colours[n] ?? [128, 128, 128]) } }), `${n} ${ml.toFixed(ml < 10 ? 2 : 1)} mL`));

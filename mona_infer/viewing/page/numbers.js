@@ -2,7 +2,7 @@
 
 const MEANINGS = {
   mL: "Volume: the number of voxels of the class times the volume of a voxel, in millilitres.",
-  Sure: "How sure the network was: the mean probability of the class over the pixels where it won. It does not say how right it is.",
+  Certainty: "How sure the network was: the mean probability of the class over the pixels where it won. It does not say how right it is.",
   DSC: "Dice score against the reference: 2 × overlap / (mask + reference). 1 is identical, 0 is no overlap.",
   ASD: "Average surface distance: how far the mask's border is from the reference's, on average. 0 is identical.",
   HD95: "95th percentile of the distances between both borders: nearly the worst place.",
@@ -11,7 +11,7 @@ const MEANINGS = {
 function classTable(about, frame, toggle) {
   const { classes = {}, scores } = about.frames[frame];
   const sure = Object.values(classes).some((c) => c.confidence !== null && c.confidence !== undefined);
-  const heads = ["mL", ...(sure ? ["Sure"] : []), ...(scores ? ["DSC", "ASD", "HD95"] : [])];
+  const heads = ["mL", ...(sure ? ["Certainty"] : []), ...(scores ? ["DSC", "ASD", "HD95"] : [])];
   const row = (c, n) => {
     const entry = classes[c.name], score = scores?.[c.name];
     const cells = [rounded(entry?.ml, entry?.ml < 10 ? 2 : 1), ...(sure ? [entry?.confidence == null ? "–" : `${Math.round(100 * entry.confidence)} %`] : [])];
@@ -28,7 +28,7 @@ function classTable(about, frame, toggle) {
 function meanings(about) {
   const { classes = {}, scores } = about.frames[0];
   const terms = ["mL"];
-  if (Object.values(classes).some((c) => c.confidence !== null && c.confidence !== undefined)) terms.push("Sure");
+  if (Object.values(classes).some((c) => c.confidence !== null && c.confidence !== undefined)) terms.push("Certainty");
   if (scores) terms.push("DSC", "ASD", "HD95");
   const list = make("dl", {}, ...terms.flatMap((t) => [make("dt", {}, t), make("dd", {}, MEANINGS[t])]));
   if (about.cine) list.append(make("dt", {}, "Ejection fraction"), make("dd", {}, "The share of the left ventricle's blood that a beat pumps out: (ED − ES) / ED. ED is the frame in which it is largest, ES that in which it is smallest."));
@@ -40,7 +40,7 @@ function worstSlices(about, frame, most = 5) {
   const { slices } = about.frames[frame];
   const mean = (row) => { const there = row.filter((d) => d !== null); return there.length ? there.reduce((a, b) => a + b, 0) / there.length : null; };
   const values = slices.dsc ? slices.dsc.map(mean) : slices.sure ?? [];
-  const words = slices.dsc ? (v) => `DSC ${v.toFixed(2)}` : (v) => `${Math.round(100 * v)} % sure`;
+  const words = slices.dsc ? (v) => `DSC ${v.toFixed(2)}` : (v) => `${Math.round(100 * v)} % certain`;
   return values.map((value, k) => ({ k, value })).filter(({ value }) => value !== null && value < 0.9995)
     .sort((a, b) => a.value - b.value).slice(0, most).map(({ k, value }) => ({ k, words: words(value) }));
 }

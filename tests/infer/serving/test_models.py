@@ -2,10 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 from helpers import models
 from helpers.bundles import stand_ins
-from helpers.served import client_at, dataset
+from helpers.served import client_at, dataset, ended, nifti, segmented
 
 from mona_infer.errors import InputError
 
@@ -35,6 +36,30 @@ def test_a_model_that_nobody_chose_must_be_one_for_the_data_sets_classes(tmp_pat
         assert (info(client)["model"] is not None) is same
         job = client.post("/api/jobs", json={"kind": "segment-case", "case": "heart0"})
         assert job.status_code == (202 if same else 422)
+
+
+def test_a_scan_of_another_kind_is_refused_and_can_be_forced(tmp_path):
+    """In words of the page: the command's options are none of its own."""
+    brain = nifti(models.scan(0, (60, 70, 30)), np.eye(4))
+    with stand_ins(tmp_path / "bundled"), client_at(tmp_path) as client:
+        id, job = segmented(client, brain)
+        assert job["state"] == "failed" and job["refused"] is True
+        assert (
+            job["message"].endswith("with pixels of 1 x 1 mm)") and "scan 1 is not a stack of bands" in job["message"]
+        )
+        ok = segmented(client, nifti(models.scan()))[1]
+        assert ok["state"] == "done" and ok["refused"] is False
+        forced = client.post("/api/jobs", json={"kind": "segment", "scan": id, "force": True}).json()["id"]
+        assert ended(client, forced)["state"] == "done"
+        again = client.post("/api/jobs", json={"kind": "segment", "scan": id}).json()["id"]
+        assert ended(client, again)["state"] == "failed"  # nothing remembers that it was forced once
+
+
+def test_a_class_has_one_colour_on_all_pages(tmp_path, model):
+    with client_at(tmp_path, model=model, dataset=dataset(tmp_path / "data")) as client:
+        found = info(client)
+        colours = [{c["name"]: c["color"] for c in found[what]["classes"]} for what in ("model", "dataset")]
+        assert colours[0] == colours[1] and len(set(colours[0].values())) == 4
 
 
 def test_names_can_be_sent_by_slicers_plugin(tmp_path):

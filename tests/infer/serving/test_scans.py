@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from helpers import models
 from helpers.itk_files import itk_write
-from helpers.served import THICK, client_at, dicom_zip, nifti, segmented, upload, voxels_of
+from helpers.served import THICK, client_at, dicom_zip, nifti, segmented, site_at, upload, voxels_of
 
 from mona_infer import Segmenter, read_volume
+from mona_infer.serving import scans
+from mona_infer.serving.scans import NoRoom
 from mona_infer.serving.state import State
 
 MONA = Path(sys.executable).with_name("mona")
@@ -153,8 +155,42 @@ def test_a_full_disk_is_told(client, monkeypatch, tmp_path):
 
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 99, 1))
     answer = upload(client, nifti(models.scan()))
-    assert answer.status_code == 422 and "disk is full" in answer.json()["detail"]
+    assert answer.status_code == 507 and "disk is full" in answer.json()["detail"]
     assert not list((tmp_path / "state" / "scans").iterdir())
+
+
+def test_the_oldest_scans_make_way_for_new_ones(tmp_path, model, monkeypatch):
+    """But none that is fresh, that a job still needs, or in which somebody has drawn."""
+    content = nifti(models.scan())
+    with site_at(tmp_path, model=model, storage=int(4.5 * len(content))) as site:  # without workers: jobs wait
+
+        def send(**more):
+            return site.scans.add(io.BytesIO(content), None, **more)
+
+        sent = [send() for _ in range(4)]
+        with pytest.raises(NoRoom, match=r"at most .* MB; delete .* larger --storage"):
+            send()  # all are fresh
+        site.segment(sent[0], None)
+        site.scans.path(sent[1], "label.nii.gz").write_bytes(b"")
+        monkeypatch.setattr(scans, "FRESH", -1.0)
+        new = send()
+        assert {scan.id for scan in site.scans} == {sent[0].id, sent[1].id, sent[3].id, new.id}
+        assert {p.name for p in (tmp_path / "state" / "scans").iterdir()} == {scan.id for scan in site.scans}
+        with pytest.raises(NoRoom):
+            site.scans.add(io.BytesIO(bytes(5 * len(content))), None)  # would not fit alone: nothing is deleted for it
+        assert len(list(site.scans)) == 4
+        site.jobs.cancel(site.jobs.all()[0])
+        send()
+        assert sent[0].id not in {scan.id for scan in site.scans}
+
+
+def test_without_room_the_answer_says_so(tmp_path, model):
+    content = nifti(models.scan())
+    with client_at(tmp_path, model=model, storage=len(content)) as client:
+        assert client.get("/api/info").json()["limits"]["storage_bytes"] == len(content)
+        assert upload(client, content).status_code == 201
+        answer = upload(client, content)
+        assert answer.status_code == 507 and "larger --storage" in answer.json()["detail"]
 
 
 def test_openapi_describes_the_answers(client):

@@ -62,11 +62,11 @@ def damaged(**values: Any) -> dict[str, Any]:
     ("bad", "says"),
     [
         (damaged(method="gone"), "'method' is missing"),
-        (damaged(seed="zero"), "'seed' should be a int, found 'zero'"),
+        (damaged(seed="zero"), "'seed' must be of type int, found 'zero'"),
         (damaged(scores={}), "the scores of row .* are incomplete"),
         (damaged(classes=["RV", "Myo", "LV", "LA"]), "the scores of row .* are incomplete"),
         (damaged(chosen="worst"), "the scores of row .* are incomplete"),
-        ([1, 2], "expected a JSON object, found list"),
+        ([1, 2], "expected a JSON object with a row"),
     ],
 )
 def test_a_line_that_cannot_be_used_is_refused_by_its_number(tmp_path: Path, bad: Any, says: str) -> None:
@@ -78,9 +78,9 @@ def test_a_line_that_cannot_be_used_is_refused_by_its_number(tmp_path: Path, bad
 def test_a_torn_line_in_the_middle_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "results.jsonl", [line()])
     path.write_text('{"row": "abc\n' + path.read_text())
-    with pytest.raises(InputError, match="line 1 is not JSON"):
+    with pytest.raises(InputError, match="line 1: expected a JSON object"):
         read_results(path)
-    with pytest.raises(InputError, match=r"nothing\.jsonl cannot be read \(No such file or directory\)"):
+    with pytest.raises(InputError, match=r"nothing\.jsonl does not exist"):
         read_results(tmp_path / "nothing.jsonl")
 
 

@@ -51,6 +51,19 @@ def test_formats_go_to_standard_output(results: Path) -> None:
     assert run(results, "--format", "csv", "--any-code").splitlines()[0] == ",".join(rows[0])
 
 
+def test_every_format_has_the_comparisons(results: Path) -> None:
+    """The same numbers: in the terminal and Markdown as sentences, in LaTeX too, in CSV as columns of each row."""
+    row = next(r for r in csv.DictReader(run(results, "--format", "csv").splitlines()) if r["method"] == "UNet-L")
+    mean, low, high = (float(row[f"mona_minus_this{end}"]) for end in ("", "_low", "_high"))
+    assert low < mean < high and row["mona_is"] == "better"
+    said = f"MONA is better than labels alone (UNet-L): +{mean:.3f} DSC, 95 % interval +{low:.3f} to +{high:.3f}"
+    for form in ("console", "md"):
+        assert said in " ".join(run(results, "--format", form).split())
+    assert said.replace("%", r"\%") in run(results, "--format", "latex")
+    own = next(r for r in csv.DictReader(run(results, "--format", "csv").splitlines()) if r["method"] == "MONA")
+    assert own["mona_minus_this"] == own["mona_is"] == ""
+
+
 def test_the_pages_are_whole(results: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs matplotlib (the extra `bench`)")
     out = tmp_path / "pages"

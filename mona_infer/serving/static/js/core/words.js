@@ -44,5 +44,5 @@ export const stateWord = (state) => STATES[state] ?? state;
 
 export function waitingWords(before) {
   if (before === 0) return "Next in the queue";
-  return before === 1 ? "One job is before this one" : `${before} jobs are before this one`;
+  return before === 1 ? "One job is ahead of this one" : `${before} jobs are ahead of this one`;
 }

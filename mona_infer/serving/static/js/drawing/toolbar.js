@@ -7,7 +7,7 @@ const TOOLS = [
   ["pen", "Pen", "p", "Paint the chosen class"],
   ["fill", "Fill area", "f", "Draw around an area: it is filled"],
   ["erase", "Erase", "e", "Rub out any class"],
-  ["piece", "Remove piece", "r", "Click a separate piece to remove it whole"],
+  ["piece", "Remove piece", "r", "Click a separate piece to remove all of it"],
   ["look", "Look", "l", "Move through the scan without drawing"],
 ];
 

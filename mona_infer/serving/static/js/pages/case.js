@@ -234,7 +234,9 @@ class CasePage {
     replace(
       this.unsaved,
       changed
-        ? `${count(changed, "voxel differs", "voxels differ")} from ${this.label ? "the saved label" : "an empty label"}.`
+        ? this.label
+          ? `${count(changed, "voxel differs", "voxels differ")} from the saved label.`
+          : `${count(changed, "voxel")} in the new label, not saved yet.`
         : "Nothing has changed yet.",
     );
     this.save.disabled = !changed && this.label !== null; // an empty label is one too
@@ -245,7 +247,7 @@ class CasePage {
   async #mayLeave() {
     const answer = await ask("Save the correction?", `The drawing of ${this.entry.name} is not saved yet.`, [
       ["save", "Save", "primary"],
-      ["drop", "Throw it away"],
+      ["drop", "Discard it"],
       ["stay", "Keep drawing"],
     ]);
     if (answer === "save") return this.#save();

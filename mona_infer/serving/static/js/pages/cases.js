@@ -116,7 +116,7 @@ function chosen(cases) {
 
 function fillGrid(grid, summary, cases, signal) {
   replace(grid);
-  replace(summary, cases.length ? "" : "No case fits. Choose another filter or empty the search.");
+  replace(summary, cases.length ? "" : "No case matches. Choose another filter or clear the search.");
   let shown = 0;
   const more = el("li", { class: "more" });
   const watching = new IntersectionObserver((seen) => seen.some((entry) => entry.isIntersecting) && add(), {

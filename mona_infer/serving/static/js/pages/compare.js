@@ -19,8 +19,9 @@ export async function comparePage(main, context, run = "") {
     if (signal.aborted) return;
     const { models } = info;
     if (models.length < 2) throw new Error("There is only one model here yet. Train another one to compare with it.");
-    const after = models.includes(run) ? run : models.at(-1);
-    const before = [info.model?.name, ...models].find((name) => name && name !== after);
+    const used = info.model?.name;
+    const after = [run, used, models.at(-1)].find((name) => models.includes(name));
+    const before = [used, ...[...models].reverse()].find((name) => name && name !== after);
     // A labelled test scan tells most: it has a DSC, and neither model learnt from it.
     const best = cases.find((entry) => entry.test && entry.labelled !== "none") ?? cases[0];
     const chosen = { name: best?.name, before, after };

@@ -119,12 +119,27 @@ async function resultOf(main, info, signal, id, jobId) {
       signal,
     );
     if (signal.aborted) return;
+    if (job.refused) {
+      const anyway = el("button", { type: "button" }, "Segment it anyway");
+      anyway.addEventListener("click", () => segmentAnyway(id));
+      replace(main, problem(job.message, anyway, again()));
+      return;
+    }
     if (job.state === "cancelled") throw new Error("This was cancelled.");
     if (job.state !== "done") throw new Error(job.message || "The scan could not be segmented.");
     scan = await api.scan(id);
     await show(main, info, signal, scan);
   } catch (error) {
     if (!signal.aborted) replace(main, problem(explained(error), again()));
+  }
+}
+
+async function segmentAnyway(id) {
+  try {
+    const job = await api.start({ kind: "segment", scan: id, force: true });
+    location.hash = link("scan", id, job.id);
+  } catch (error) {
+    say(explained(error), "bad");
   }
 }
 

@@ -10,10 +10,10 @@ import { progressBar } from "../parts/progress.js";
 import { showRuns, useButton } from "../parts/runs.js";
 
 const PRESETS = {
-  quick: "Quick: 4,000 steps, about ten minutes on two cores",
-  cpu: "Better: 6,000 steps, less than an hour on two cores",
+  quick: "Quick: about 10 minutes, 4,000 steps",
+  cpu: "Better: less than an hour, 6,000 steps",
   gpu: "With a GPU: 30,000 steps",
-  paper: "As published: 60,000 steps, with a GPU",
+  paper: "As published: GPU, 60,000 steps",
 };
 const RATIOS = [
   ["", "All labels"],
@@ -80,7 +80,7 @@ function form(page) {
       el(
         "label",
         {},
-        "How long",
+        "How long, on two cores",
         choose(
           "preset",
           presets.map((name) => [name, PRESETS[name] ?? name]),

@@ -2,23 +2,26 @@
 import { el, replace, svg } from "../core/dom.js";
 import { score } from "../core/words.js";
 
-const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [640, 260, 44, 16, 14, 34];
+const [WIDE, NARROW, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [640, 360, 260, 44, 16, 14, 34];
 
 /** `series`: [{name, points: [[step, dsc]], strong}]; `until`: the last step that the axis should reach. */
 export function curves(series, { until = 0, label = "DSC while training" } = {}) {
+  const width = window.innerWidth <= NARROW * 1.5 ? NARROW : WIDE; // scaled down, its numbers could not be read
   const shown = series.filter(({ points }) => points.length);
   const steps = shown.flatMap(({ points }) => points.map(([step]) => step));
   const values = shown.flatMap(({ points }) => points.map(([, dsc]) => dsc));
   const last = Math.max(until, 1, ...steps);
   const low = Math.min(1, ...values);
   const floor = low < 0.5 || !values.length ? 0 : low < 0.8 ? 0.5 : 0.8;
-  const x = (step) => LEFT + ((WIDTH - LEFT - RIGHT) * step) / last;
+  const x = (step) => LEFT + ((width - LEFT - RIGHT) * step) / last;
   const y = (dsc) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - (dsc - floor) / (1 - floor));
-  const node = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "curve", role: "img", "aria-label": label });
-  for (const dsc of ticks(floor, 1)) {
+  const node = svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, class: "curve", role: "img", "aria-label": label });
+  const marks = ticks(floor, 1);
+  const digits = marks[1] - marks[0] < 0.099 ? 2 : 1;
+  for (const dsc of marks) {
     node.append(
-      svg("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: y(dsc), y2: y(dsc), class: "grid" }),
-      svg("text", { x: LEFT - 8, y: y(dsc) + 4, class: "tick end" }, dsc.toFixed(1)),
+      svg("line", { x1: LEFT, x2: width - RIGHT, y1: y(dsc), y2: y(dsc), class: "grid" }),
+      svg("text", { x: LEFT - 8, y: y(dsc) + 4, class: "tick end" }, dsc.toFixed(digits)),
     );
   }
   for (const step of ticks(0, last)) {
@@ -35,7 +38,7 @@ export function curves(series, { until = 0, label = "DSC while training" } = {})
     node.append(
       svg(
         "text",
-        { x: WIDTH / 2, y: HEIGHT / 2, class: "tick middle" },
+        { x: width / 2, y: HEIGHT / 2, class: "tick middle" },
         "The first point comes after the first validation",
       ),
     );

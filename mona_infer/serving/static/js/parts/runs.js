@@ -7,6 +7,7 @@ import { curves, pointsOf } from "./curve.js";
 import { explained, problem, say } from "./notice.js";
 
 const DRAWN = 6; // the newest runs, one colour each
+const titles = ["Run", "DSC", "Best at step", ""];
 
 /** `page`: {runs, signal, reload, refresh} of the training page. */
 export async function showRuns(page) {
@@ -20,16 +21,15 @@ export async function showRuns(page) {
   if (page.signal.aborted) return;
   const head = el("h2", {}, "Runs");
   if (!runs.length) {
-    replace(page.runs, head, el("p", { class: "quiet" }, "No training yet. Its curve and model will be here."));
+    replace(page.runs, head, el("p", { class: "quiet" }, "No training yet. Its curve and model will appear here."));
     return;
   }
   const used = page.info.model?.name;
   const drawn = runs.slice(-DRAWN);
   const series = drawn.map(({ name, curve }) => ({ name, points: pointsOf(curve), strong: name === used }));
-  const words = "DSC is measured on validation scans, whose labels are not learnt from.";
-  const titles = ["Run", "DSC", "Best at step", ""].map((name) => el("th", { scope: "col" }, name));
+  const words = "DSC is measured on validation scans, which training does not learn from.";
   const rows = runs.map((run) => row(page, run, run.name === used, drawn.indexOf(run))).reverse();
-  const table = el("table", { class: "runs" }, el("thead", {}, el("tr", {}, titles)), el("tbody", {}, rows));
+  const table = el("table", { class: "runs" }, el("thead", {}, el("tr", {}, titles.map((name) => el("th", { scope: "col" }, name)))), el("tbody", {}, rows));
   replace(
     page.runs,
     head,
@@ -51,8 +51,8 @@ function row(page, run, used, series) {
     "tr",
     {},
     el("th", { scope: "row" }, key, run.name),
-    el("td", {}, score(run.dsc)),
-    el("td", {}, run.best_step?.toLocaleString("en") ?? "–"),
+    el("td", { data: { title: titles[1] } }, score(run.dsc)),
+    el("td", { data: { title: titles[2] } }, run.best_step?.toLocaleString("en") ?? "–"),
     el("td", {}, el("div", { class: "row end" }, state, compare)),
   );
 }
