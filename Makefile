@@ -9,9 +9,10 @@ SHELL := bash
 MODULES := $(shell find mona_kernels mona_infer mona_train -name '*.py' | LC_ALL=C sort | cksum | cut -d ' ' -f 1)
 INSTALLED := .venv/.installed-$(MODULES)
 ORACLES := .venv/.oracles
+FUZZER := .venv/.fuzzer
 DRIVER := tests/browser/node_modules/.installed
 
-.PHONY: install demo docs test test-all lint bench bench-gpu clean
+.PHONY: install demo docs test test-all fuzz lint bench bench-gpu clean
 
 install: $(INSTALLED)
 
@@ -53,6 +54,16 @@ $(ORACLES): pyproject.toml | $(INSTALLED)
 
 test-all: lint $(ORACLES) $(DRIVER)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not gpu"
+
+$(FUZZER): pyproject.toml | $(INSTALLED)
+	@echo "installing atheris, which guides the fuzzing by coverage"
+	@$(BIN)/python -m pip install --disable-pip-version-check -e ".[fuzz]" | awk '$(SHOW)'
+	@touch $@
+
+# Every reader on damaged input, SECONDS altogether; it fails if one breaks its promise (CONTRIBUTING.md says what then).
+SECONDS ?= 3600
+fuzz: $(FUZZER)
+	$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS)
 
 # Alone on the machine, please: it measures.
 bench: $(INSTALLED)

@@ -52,6 +52,7 @@ def open_metaimage(path: Path) -> ScanFile:
     return ScanFile(path, _stored(path, fields, local, shape, frames), affine, notes=notes)
 
 
+@np.errstate(invalid="ignore", over="ignore")  # what is not finite is refused by Volume
 def _affine(path: Path, fields: dict[str, str], rank: int) -> tuple[NDArray[np.float64], tuple[str, ...]]:
     """Row n of TransformMatrix is the direction of axis n."""
 

@@ -136,6 +136,7 @@ def _frame_axis(path: Path, fields: Fields, extents: list[int], directions: list
     return axis
 
 
+@np.errstate(invalid="ignore", over="ignore")  # what is not finite is refused by Volume
 def _affine(
     path: Path, fields: Fields, space: list[int], directions: list[Any], origin: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], tuple[str, ...]]:

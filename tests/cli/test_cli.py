@@ -291,7 +291,7 @@ def test_doctor_has_a_line_for_every_extra(monkeypatch):
     from mona_infer.system.optional_parts import CORE, EXTRAS
 
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert set(known) == {*CORE, *EXTRAS, "dev", "docs", "oracles"}
+    assert set(known) == {*CORE, *EXTRAS, "dev", "docs", "fuzz", "oracles"}
     monkeypatch.setattr(doctor, "version", lambda package: None if package == "uvicorn" else "1.2")
     found = {finding.part: finding for finding in doctor._extras()}
     assert set(found) == set(EXTRAS)

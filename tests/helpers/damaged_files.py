@@ -206,7 +206,7 @@ def dataset_json(rng, folder):
     text = json.dumps(good | changes[rng.integers(len(changes))]).encode()
     if rng.random() < 0.3:
         text = [text[: rng.integers(len(text))], b"[" * 100_000, b"\xff\xfe", b"null"][rng.integers(4)]
-    (folder / "data").mkdir()
+    (folder / "data" / "labelsTr").mkdir(parents=True)  # without it there would be a warning as well
     (folder / "data" / "dataset.json").write_bytes(text)
     return ["data", "prepare", folder / "data", "--out", folder / "cache", "--size", "32x32"]
 
