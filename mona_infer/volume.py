@@ -57,7 +57,8 @@ class Volume:
     @property
     def spacing(self) -> tuple[float, float, float]:
         """Millimetres between neighbouring voxels along i, j and k."""
-        a, b, c = np.sqrt((self.affine[:3, :3] ** 2).sum(axis=0))
+        with np.errstate(over="ignore"):  # beyond 1e154 it is infinite, and refused when the volume is made
+            a, b, c = np.sqrt((self.affine[:3, :3] ** 2).sum(axis=0))
         return float(a), float(b), float(c)
 
     @property
@@ -80,10 +81,11 @@ class Volume:
     def intensities(self, plane: NDArray[Any]) -> NDArray[np.float32]:
         """Part of `voxels` as float32 intensities (always a new array)."""
         values = plane.astype(np.float32)
-        if self.slope != 1.0:
-            values *= np.float32(self.slope)
-        if self.intercept != 0.0:
-            values += np.float32(self.intercept)
+        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is refused by those who need numbers
+            if self.slope != 1.0:
+                values *= np.float32(self.slope)
+            if self.intercept != 0.0:
+                values += np.float32(self.intercept)
         return values
 
     def with_voxels(self, voxels: NDArray[Any]) -> Volume:

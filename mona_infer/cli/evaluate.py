@@ -36,6 +36,12 @@ def evaluate(
     ),
     scan: Path | None = typer.Option(None, help="The scan (or folder of scans) to show under the masks of --page."),
     keep_names: bool = typer.Option(False, "--keep-names", help="Also show the folders of the files on the pages."),
+    cluster: str | None = typer.Option(
+        None, metavar="WHERE", help="Spread the cases over workers: local:4, tcp://scheduler:8786 or slurm:16."
+    ),
+    slurm: list[str] = typer.Option(
+        [], "--slurm", metavar="KEY=VALUE", help="What a Slurm job asks for, e.g. queue=short, walltime=02:00:00."
+    ),
     csv_path: str | None = typer.Option(None, "--csv", metavar="[FILE]", help="Write one row per case and class."),
     json_path: str | None = typer.Option(None, "--json", metavar="[FILE]", help="Write one JSON object."),
 ) -> None:
@@ -55,13 +61,20 @@ def evaluate(
     _check_page(page, scan, reference)
     for path in (*files, *([page] if page is not None else [])):
         check_writable(path)
+    if cluster is not None and "://" in cluster:  # workers that were started in another folder
+        prediction, reference = prediction.absolute(), reference.absolute()
     cases = match_cases(prediction, reference)
     extra = sorted(set(masks_in(prediction)) - {stem(case.prediction) for case in cases}) if reference.is_dir() else []
     if extra:
         count = "1 mask has" if len(extra) == 1 else f"{len(extra)} masks have"
         shown = ", ".join(extra[:10]) + (", ..." if len(extra) > 10 else "")
         typer.echo(f"note: {prediction}: {count} no reference, not measured: {shown}", err=True)
-    report = measure(cases, list(names) or None, definition, frame, series, tolerance, names)
+    spread = None
+    if cluster is not None:
+        from mona_infer.cohort.spread import spread_over
+
+        spread = spread_over(cluster, slurm, "measuring")
+    report = measure(cases, list(names) or None, definition, frame, series, tolerance, names, spread)
     report["without_reference"] = extra
     if page is not None:
         from mona_infer.cli.pages import write_evaluation

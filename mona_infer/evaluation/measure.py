@@ -6,7 +6,7 @@ import csv
 import io
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -20,6 +20,9 @@ from mona_infer.io.read import read_volume
 from mona_infer.system.progress import progress
 from mona_kernels.native import cores
 
+if TYPE_CHECKING:
+    from mona_infer.cohort.spread import Map
+
 
 def measure(
     cases: list[Case],
@@ -29,8 +32,9 @@ def measure(
     series: str | None = None,
     tolerance: float = 2.0,
     names: dict[int, str] | None = None,
+    spread: Map | None = None,
 ) -> dict[str, Any]:
-    """The whole evaluation as one JSON-ready object."""
+    """The whole evaluation as one JSON-ready object; `spread` is a map over the workers of a cluster."""
     workers = min(cores(), len(cases))  # reading dominates and releases the GIL: one case a core
 
     def run(case: Case) -> Measured:
@@ -45,8 +49,11 @@ def measure(
         labels = {**prediction.names, **reference.names}
         return Measured(scores, there, reference.spacing, reference.diagonal, notes, labels)
 
-    with ThreadPoolExecutor(workers) as pool:
-        measured = list(progress(pool.map(run, cases), len(cases), "measuring"))
+    if spread is not None:
+        measured = list(spread(run, cases))
+    else:
+        with ThreadPoolExecutor(workers) as pool:
+            measured = list(progress(pool.map(run, cases), len(cases), "measuring"))
     for note in sorted({note for m in measured for note in m.notes}):
         typer.echo(f"note: {note}", err=True)
     every = classes or sorted({label for m in measured for label in m.scores})
