@@ -41,8 +41,8 @@ def next_(
 ) -> None:
     """List the patients to label next, the most useful first, and why.
 
-    A patient comes first if the network is unsure of its scans, and if they are unlike those of all labelled patients
-    and of the patients higher up in the list.
+    A patient comes first if many others are like it that the network is unsure about, and that are unlike all labelled
+    patients and those higher up in the list.
     """
     from mona_infer.io.atomic import write_text
     from mona_infer.serving.advised import FILE

@@ -28,6 +28,9 @@ class Advised:
     uncertainty: float  # mean entropy where organs may be: 0 certain, 1 a guess
     distance: float  # to the nearest labelled patient, from 0 to 2
     nearest: str  # that patient
+    others: (
+        int  # patients without a label that are more like this one than like any with a label, or earlier in the list
+    )
     reason: str
 
 
@@ -69,10 +72,10 @@ def _choose(patients: Patients, seen: dict[str, Seen], organs: list[str], count:
     def advised(rank: int, pick: Pick) -> Advised:
         name, nearest = names[pick.index], known[pick.nearest]
         above = names[pick.above] if pick.above is not None else None
-        reason = reasons.of(doubts[pick.index], pick.distance, nearest, above)
+        reason = reasons.of(doubts[pick.index], pick.distance, nearest, pick.others, above)
         scans = tuple(case.name for case in patients.candidates[name])
         numbers = round(float(uncertain[pick.index]), 4), round(pick.distance, 4)
-        return Advised(rank, name, scans, *numbers, nearest, reason)
+        return Advised(rank, name, scans, *numbers, nearest, pick.others, reason)
 
     return tuple(advised(rank, pick) for rank, pick in enumerate(picks[:count], start=1))
 

@@ -1,7 +1,8 @@
-"""Patients chosen one after another: far from all that is labelled or already chosen, and hard for the network.
+"""Patients chosen one after another: each stands for as many others as possible that the network is unsure about.
 
-Greedy k-centre (Sener and Savarese, ICLR 2018), its distance times the uncertainty.  Both enter as ranks: a network
-that is sure of everything, or whose embeddings are close together, then gives the same order as any other.
+Greedy facility location: the patient whose label brings all others nearest to a labelled one, those weighing most that
+the network is least sure of.  With few labels the typical patients teach most (Hacohen et al., ICML 2022); the patient
+farthest from all others, which k-centre takes, is an odd one, and did worse here than chance (docs/results.md).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ class Pick:
     index: int  # of the candidate
     nearest: int  # labelled patient
     distance: float  # to it
+    others: int  # candidates that are nearer to it than to any labelled patient or earlier pick
     above: int | None = None  # the nearest candidate picked before, if it is nearer than any labelled patient
 
 
@@ -27,21 +29,23 @@ def choose(
 ) -> list[Pick]:
     """All candidates, in the order to label them; of equal ones, the first.
 
-    `candidates` (n, d) and `labelled` (m, d) are embeddings of length 1, `uncertain` has n values.
+    `candidates` (n, d) and `labelled` (m, d) are embeddings of length 1, `uncertain` has n values.  Uncertainty enters
+    as a rank: networks are rarely calibrated.
     """
     known = _distances(candidates, labelled)
     among = _distances(candidates, candidates)
     nearest, weight = known.argmin(axis=1), _ranks(uncertain)
-    gap, picked = known.min(axis=1), list[Pick]()
+    gap, picked = known.min(axis=1), list[Pick]()  # of each, to the nearest that has a label
     left = list(range(len(candidates)))
     while left:
-        scores = _ranks(gap[left]) * weight[left]
-        index = left.pop(int(scores.argmax()))
+        nearer_by = np.clip(gap - among[left], 0, None)  # (left, n): each of all, if that one of the left had a label
+        index = left.pop(int(np.round(nearer_by @ weight, DIGITS).argmax()))
         before = [pick.index for pick in picked]
         above = min(before, key=lambda other: float(among[index, other]), default=None)
         distance = float(known[index].min())
-        nearer = above is not None and among[index, above] < distance
-        picked.append(Pick(index, int(nearest[index]), distance, above if nearer else None))
+        is_near = above is not None and among[index, above] < distance
+        others = int((among[index] < gap).sum() - (gap[index] > 0))
+        picked.append(Pick(index, int(nearest[index]), distance, others, above if is_near else None))
         gap = np.minimum(gap, among[index])
     return picked
 

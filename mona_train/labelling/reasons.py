@@ -24,8 +24,10 @@ class Reasons:
         self._limits = np.array([np.quantile(column, UNSURE) if len(column) else np.inf for column in levels])
         self._far, self._near = np.quantile(distances, FAR), np.quantile(distances, NEAR)
 
-    def of(self, scans: Sequence[Uncertainty], distance: float, nearest: str, above: str | None) -> str:
-        return f"{self._certainty(scans)}; {self._likeness(distance, nearest, above)}"
+    def of(self, scans: Sequence[Uncertainty], distance: float, nearest: str, others: int, above: str | None) -> str:
+        like = {0: "", 1: "; 1 other patient without a label is like it"}
+        stands_for = like.get(others, f"; {others} other patients without a label are like it")
+        return f"{self._certainty(scans)}; {self._likeness(distance, nearest, above)}{stands_for}"
 
     def _certainty(self, scans: Sequence[Uncertainty]) -> str:
         found = np.any([scan.found for scan in scans], axis=0)

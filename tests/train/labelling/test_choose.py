@@ -1,4 +1,4 @@
-"""The order of patients: far from the labelled ones and those above, and uncertain; only ranks matter."""
+"""The order of patients: those that stand for many others that the network is unsure about."""
 
 import numpy as np
 import pytest
@@ -18,12 +18,24 @@ def order(candidates, labelled, uncertain):
     return [pick.index for pick in choose(at(*candidates), at(*labelled), np.array(uncertain, float))]
 
 
-def test_the_farthest_is_first_and_its_twin_last():
-    assert order([80, 81, 40, 5], [0], [1, 1, 1, 1]) == [1, 2, 3, 0]
+def test_one_that_stands_for_many_comes_before_the_farthest():
+    """Four around 60 degrees; one alone at 180, the farthest from what is labelled."""
+    first, second, *_ = choose(at(50, 60, 65, 70, 180), at(0), np.ones(5))
+    assert first.index in (1, 2) and first.others == 4  # the one alone, too, is nearer to these than to 0
+    assert (second.index, second.others) == (4, 0)
 
 
-def test_of_equally_far_ones_the_most_uncertain_is_first():
-    assert order([90, -90, 90, -90], [0], [0.1, 0.2, 0.4, 0.3])[0] == 2
+def test_a_twin_of_the_first_comes_last():
+    assert order([80, 80, 40, 5], [0], [1, 1, 1, 1])[0] == 0 and order([80, 80, 40, 5], [0], [1, 1, 1, 1])[-1] == 1
+
+
+def test_of_equally_many_the_uncertain_ones_count_more():
+    assert order([90, -90], [0], [0.1, 0.2])[0] == 1
+
+
+def test_labels_help_those_around_them_that_are_uncertain():
+    """The two at 90 degrees are sure, the two at -90 are not."""
+    assert order([85, 95, -85, -95], [0], [0.1, 0.1, 0.4, 0.4])[0] in (2, 3)
 
 
 def test_a_pick_names_its_nearest_labelled_patient_and_the_one_above_that_is_nearer():

@@ -27,7 +27,7 @@ REASONS = Reasons(["RV", "LV"], [CALM, CALM, CALM, WILD], [0.1, 0.2, 0.3, 0.4, 0
     ],
 )
 def test_what_the_network_is_unsure_of(scans, words):
-    assert REASONS.of(scans, 0.1, "p1", None).partition(";")[0] == words
+    assert REASONS.of(scans, 0.1, "p1", 0, None).partition(";")[0] == words
 
 
 @pytest.mark.parametrize(
@@ -39,4 +39,12 @@ def test_what_the_network_is_unsure_of(scans, words):
     ],
 )
 def test_what_it_is_like(distance, above, words):
-    assert REASONS.of([CALM], distance, "p1", above).partition("; ")[2] == words
+    assert REASONS.of([CALM], distance, "p1", 0, above).partition("; ")[2] == words
+
+
+@pytest.mark.parametrize(
+    ("others", "words"),
+    [(1, "1 other patient without a label is like it"), (12, "12 other patients without a label are like it")],
+)
+def test_whom_it_stands_for(others, words):
+    assert REASONS.of([CALM], 0.1, "p1", others, None).endswith(f"; {words}")
