@@ -17,7 +17,7 @@ EXAMPLES = {
         "mona segment scan.nii.gz --out mask.nii.gz --model acdc-5pc",
         "mona segment series/ --out mask.dcm",
         "mona segment imagesTr --out masks --reference labelsTr --stats stats.json",
-        "mona segment 'patients/*/t1.nii.gz' --out masks --cluster local:4 --summary volumes.csv",
+        "mona segment 'patients/*/t1.nii.gz' --out masks --cluster local:4",
         "mona segment s3://hospital/scans --out s3://hospital/masks",
         "mona segment cine.nii.gz --out masks.nii.gz --frame all",
     ),

@@ -16,7 +16,9 @@ NUMBERS = (bool, int, float)
 def take_plain_values(params: list[Any], hints: dict[str, Any]) -> None:
     """Let these parameters of a command whose function has such type hints take plain values without typer."""
     for param in params:
-        if not param.multiple and param.nargs == 1:
+        if param.multiple:
+            param.process_value = _none_given(param.process_value)
+        elif param.nargs == 1:
             param.process_value = _quick(param, _plain(hints.get(param.name)), param.process_value)
 
 
@@ -29,6 +31,11 @@ def _quick(param: Any, kind: type | None, typers: Callable[[Any, Any], Any]) -> 
         return value if param.callback is None else param.callback(ctx, param, value)
 
     return process
+
+
+def _none_given(typers: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """An option that may be repeated and was not given."""
+    return lambda ctx, value: typers(ctx, value) if value else []
 
 
 def _plain(hint: Any) -> type | None:

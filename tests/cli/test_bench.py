@@ -321,7 +321,7 @@ def refused(done: Any, *words: str) -> None:
     [
         (["nonsense"], "unknown table 'nonsense'; choose one of acdc, mmwhs, lits"),
         (["none.toml"], "none.toml cannot be read"),
-        (["small.toml", "--methods", "mine"], "no row of small.toml is left; its methods are unet-l, mona"),
+        (["small.toml", "--methods", "mine"], "no row of small.toml matches; its methods are unet-l, mona"),
         (["acdc", "--methods", "mine"], "unknown method 'mine'"),
         (["small.toml", "--seeds", "one"], "--seeds: expected numbers separated by commas, e.g. 0,1, found 'one'"),
         (["small.toml", "--ratios", "a"], "--ratios: expected numbers separated by commas, e.g. 0.01,0.05"),
@@ -386,9 +386,9 @@ def test_its_panels_are_drawn_from_the_runs(measured: Path, place: Path, tmp_pat
     pytest.importorskip("matplotlib", reason="needs matplotlib (the extra `bench`)")
     done = mona(place, "bench", "report", "--out", tmp_path / "pages", "--runs", measured / "rows")
     assert done.code == 0, done.err
-    panels = tmp_path / "pages" / "small-hearts-paper-40pc-panels.png"
+    panels = tmp_path / "pages" / "small-hearts-paper-16-steps-40pc-panels.png"
     with Image.open(panels) as picture:
         assert picture.width > 4 * TILE  # the slice, labels alone or mixing alone, MONA, the reference
-    page = (tmp_path / "pages" / "small-hearts-paper.md").read_text()
+    page = (tmp_path / "pages" / "small-hearts-paper-16-steps.md").read_text()
     assert panels.name in page and "licence" in page
     assert "cannot be compared (one patient) with" in page

@@ -114,7 +114,7 @@ def test_the_run_says_what_the_network_sees_and_keeps_the_first_look(trained: Do
     said = " ".join(trained.out.split())
     assert "mm, their shape is kept (the long side of a typical one is" in said
     assert "the network sees 64x64 around the organ, found by a first look" in said
-    assert "slices of 64x64, 6+6 per step" in said
+    assert "slices of 64x64, 4+4 per step" in said
     resolved = read_resolved(run)
     assert resolved is not None and resolved.cache == place / "cache/phantom-96"
     cache = Cache.open(resolved.cache)

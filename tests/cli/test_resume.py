@@ -302,7 +302,7 @@ def test_too_little_memory_is_one_sentence(error: Exception, place: Path, monkey
     words = "not enough memory for width 0.25 and 2+6 slices of "
     refused(mona(place, *SHORT, "--out", "runs/no"), f"{words}32x32 per step; lower width, size or batch")
     fitted = ["--preset", "quick", *setting({"width": "0.25", "batch.labelled": "2"})]
-    refused(mona(place, *DATA, "--ratio", "0.4", *fitted), "2+6 slices of 192 pixels per step; lower width, pixels or")
+    refused(mona(place, *DATA, "--ratio", "0.4", *fitted), "2+4 slices of 192 pixels per step; lower width, pixels or")
 
 
 NONSENSE = [

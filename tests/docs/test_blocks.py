@@ -19,7 +19,7 @@ from mona_infer.models import bundled
 
 THICK = np.diag([1.5, 1.5, 10.0, 1.0])
 OWN_TEST = {ROOT / "docs/tutorial.md", *(ROOT / "docs/howto").glob("*.md")}  # test_tutorial, test_howto
-TOOLS = {"--all", "--roofline"}  # of programs in tools/
+TOOLS = {"--all", "--roofline", "--nproc-per-node"}  # of programs in tools/, and of torchrun
 SNIPPETS = [page for page in PAGES if blocks(page, "python") and page not in OWN_TEST]
 
 

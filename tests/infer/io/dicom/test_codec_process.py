@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -148,7 +149,10 @@ def test_a_child_that_cannot_start_is_not_the_files_fault(tmp_path, monkeypatch)
 
 def test_the_child_ends_with_its_parent():
     child = subprocess.Popen(
-        ["python", "-P", codec_process.CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-P", codec_process.CHILD],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     clock = threading.Timer(120, child.kill)
     clock.start()
