@@ -205,7 +205,7 @@ def test_without_permission(shop, tmp_path, monkeypatch):
         before = shop.faults.asked
         with pytest.raises(InputError, match=words) as told:
             action()
-        assert shop.faults.asked - before <= 2  # 20 if it were tried again; botocore may ask for the bucket's place
+        assert shop.faults.asked - before < 10  # 20 if it were tried again; a connection may end with an answer
         assert "not-a-secret" not in str(told.value)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
